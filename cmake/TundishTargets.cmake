@@ -1,0 +1,46 @@
+# A folder is one library: tundish_library(server_store SOURCES … DEPS …) makes the target
+# tundish_server_store and its alias tundish::server_store.
+function(tundish_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(tundish_${name} STATIC ${ARG_SOURCES})
+  add_library(tundish::${name} ALIAS tundish_${name})
+  target_include_directories(tundish_${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(tundish_${name} PUBLIC ${ARG_DEPS})
+  target_compile_options(tundish_${name} PRIVATE ${TUNDISH_WARNINGS})
+endfunction()
+
+# tundish_binary(tundishd SOURCES main.cc DEPS …) puts a program into build/bin/.
+function(tundish_binary name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  target_compile_options(${name} PRIVATE ${TUNDISH_WARNINGS})
+endfunction()
+
+# tundish_test(x_test SOURCES x_test.cc DEPS … [LABELS …]) is one GoogleTest program and one ctest entry.
+function(tundish_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${TUNDISH_WARNINGS})
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+set(TUNDISH_WARNINGS -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+
+option(TUNDISH_SANITIZE "Build with AddressSanitizer and UBSan" OFF)
+option(TUNDISH_TSAN "Build with ThreadSanitizer" OFF)
+if(TUNDISH_SANITIZE)
+  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(TUNDISH_TSAN)
+  add_compile_options(-fsanitize=thread)
+  add_link_options(-fsanitize=thread)
+endif()
