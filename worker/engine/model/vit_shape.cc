@@ -1,0 +1,71 @@
+#include "worker/engine/model/vit_shape.h"
+
+#include <cmath>
+#include <string_view>
+
+#include <fmt/core.h>
+
+namespace tundish::model {
+namespace {
+
+struct Bound {
+  std::string_view name;
+  int64_t value;
+  int64_t most;
+};
+
+}  // namespace
+
+absl::Status VitShape::Validate(int tensor_degree) const {
+  // The largest published ViTs lie a factor of ten below; products of any three fit 63 bits.
+  const Bound bounds[] = {
+      {"image_size", image_size, 8192},
+      {"patch_size", patch_size, 8192},
+      {"channels", channels, 64},
+      {"hidden", hidden, 65536},
+      {"depth", depth, 1024},
+      {"heads", heads, 1024},
+      {"mlp_hidden", mlp_hidden, 1 << 20},
+      {"classes", classes, 1 << 20},
+      {"tensor", tensor_degree, 1024},
+  };
+  for (const Bound& bound : bounds) {
+    if (bound.value < 1 || bound.value > bound.most) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} {} must be from 1 to {}", bound.name, bound.value, bound.most));
+    }
+  }
+  if (image_size % patch_size != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("image_size {} must be a multiple of patch_size {}", image_size, patch_size));
+  }
+  if (patches() > (1 << 20)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "image_size {} with patch_size {} makes {} patches, at most 1048576 are possible",
+        image_size, patch_size, patches()));
+  }
+  if (hidden % heads != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("hidden {} must be a multiple of heads {}", hidden, heads));
+  }
+  if (heads % tensor_degree != 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "heads {} must be a multiple of the tensor-parallel degree {}", heads, tensor_degree));
+  }
+  if (mlp_hidden % tensor_degree != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("mlp_hidden {} must be a multiple of the tensor-parallel degree {}", mlp_hidden,
+                    tensor_degree));
+  }
+  if (!(layer_norm_eps > 0) || !(layer_norm_eps <= 1e-2)) {
+    return absl::InvalidArgumentError(
+        fmt::format("layer_norm_eps {} must be above 0 and at most 0.01", layer_norm_eps));
+  }
+  if (!(drop_path_rate >= 0) || !(drop_path_rate < 1)) {
+    return absl::InvalidArgumentError(
+        fmt::format("drop_path_rate {} must be at least 0 and below 1", drop_path_rate));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tundish::model
