@@ -1,0 +1,1 @@
+#include "server/partitioner/partitioner.h"

@@ -1,0 +1,1 @@
+#include "server/planner/planner.h"

@@ -1,0 +1,1 @@
+#include "server/rendezvous/store_table.h"

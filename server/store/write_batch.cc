@@ -1,0 +1,2 @@
+#include "server/spec/resolve.h"
+#include "server/store/store.h"
