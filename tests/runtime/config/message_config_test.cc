@@ -187,8 +187,9 @@ TEST(MessageFromYamlTest, NamesLineKeyValueAndWhatWouldBeRight) {
 
 TEST(MessageFromYamlTest, IsBounded) {
   JobSpec spec;
-  const std::string deep(100'000, '[');
+  const std::string deep = "a: " + std::string(400, '[') + std::string(400, ']');
   EXPECT_THAT(std::string(MessageFromYaml(deep, &spec).message()), HasSubstr("deeper than 32"));
+  EXPECT_FALSE(MessageFromYaml(std::string(100'000, '['), &spec).ok());
   std::string bomb = "a: &a [x]\n";
   for (int i = 0; i < 30; ++i) bomb += "b: &b [*a, *a, *a]\n";
   EXPECT_THAT(std::string(MessageFromYaml(bomb, &spec).message()), HasSubstr("anchors"));
