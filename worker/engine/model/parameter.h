@@ -18,13 +18,14 @@ enum class Cut {
   kQkvRows,     ///< dim 0 holds Q, K and V; each of the three is cut in `degree` equal parts
 };
 
-/// How a parameter starts (timm's VisionTransformer with weight_init='' ).
+/// How a parameter starts: as timm's VisionTransformer does, but for the patch projection, which
+/// takes the original authors' LeCun normal (timm's weight_init='jax').
 enum class Start {
   kZeros,
   kOnes,
-  kTruncatedNormal,  ///< standard deviation 0.02, cut at two
+  kTruncatedNormal,  ///< standard deviation 0.02, cut at two deviations
   kTinyNormal,       ///< standard deviation 1e-6: the class token
-  kPatchProjection,  ///< truncated normal of variance 1 / fan-in
+  kPatchProjection,  ///< standard deviation 1 / sqrt(fan-in), cut at two
 };
 
 /// What a parameter is, on whichever rank.

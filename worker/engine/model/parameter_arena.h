@@ -32,6 +32,9 @@ class ParameterArena {
   std::vector<Parameter>& parameters() { return parameters_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
+  /// Zeros everywhere, moments included.
+  void ClearState();
+
   /// Replaces the whole state, after a death-safe receive into `received` (same size).
   void Restore(const at::Tensor& received);
 

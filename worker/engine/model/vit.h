@@ -60,11 +60,13 @@ class Vit {
   };
 
   at::Tensor Embed(const at::Tensor& images_bchw) const;
-  at::Tensor Normalize(const at::Tensor& x_bsd, const Norm& norm) const;
+  at::Tensor Normalize(const at::Tensor& x, const Norm& norm) const;
   at::Tensor Attend(const at::Tensor& x_bsd, const Block& block) const;
   at::Tensor Mlp(const at::Tensor& x_bsd, const Block& block) const;
+  /// x + DropPath(branch + bias).
   at::Tensor AddBranch(const at::Tensor& x_bsd, const at::Tensor& branch_bsd,
-                       const std::optional<DropPathKey>& key, int64_t branch) const;
+                       const at::Tensor& bias_d, const std::optional<DropPathKey>& key,
+                       int64_t branch) const;
   void BindViews();
 
   const VitShape shape_;

@@ -1,0 +1,197 @@
+#include "worker/engine/model/vit.h"
+
+#include <map>
+#include <mutex>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/worker/engine/parallel/thread_group.h"
+
+namespace tundish::model {
+namespace {
+
+/// max|a - b| / max|b|
+double Deviation(const at::Tensor& a, const at::Tensor& b) {
+  const double scale = b.abs().max().item<double>();
+  return (a - b).abs().max().item<double>() / (scale > 0 ? scale : 1);
+}
+
+VitShape Tiny(Pooling pooling, double drop_path_rate = 0) {
+  return {.image_size = 16,
+          .patch_size = 4,
+          .channels = 3,
+          .hidden = 32,
+          .depth = 3,
+          .heads = 4,
+          .mlp_hidden = 64,
+          .classes = 5,
+          .pooling = pooling,
+          .drop_path_rate = drop_path_rate};
+}
+
+struct Outcome {
+  at::Tensor logits;
+  std::map<std::string, at::Tensor> values, gradients;  // merged
+};
+
+/// Forward and backward of one batch at a tensor degree, merged over the ranks.
+Outcome RunBatch(const VitShape& shape, int degree, const at::Tensor& images,
+                 const at::Tensor& labels, std::optional<DropPathKey> key) {
+  Outcome outcome;
+  for (const ParameterSpec& spec : ListParameters(shape)) {
+    outcome.values[spec.name] = at::empty(spec.full_shape);
+    outcome.gradients[spec.name] = at::empty(spec.full_shape);
+  }
+  std::mutex mutex;
+  parallel::RunRanks(degree, [&](parallel::GroupSlot& slot) {
+    at::set_num_threads(1);
+    Vit vit(shape, slot, at::kCPU);
+    vit.InitializeFromSeed(42);
+    const at::Tensor logits = vit.Forward(images, key);
+    torch::autograd::backward({at::cross_entropy_loss(logits, labels)}, {});
+    const std::lock_guard lock(mutex);
+    if (outcome.logits.defined()) {
+      EXPECT_TRUE(at::equal(outcome.logits, logits.detach())) << "ranks disagree on the logits";
+    }
+    outcome.logits = logits.detach();
+    for (const Parameter& parameter : vit.parameters()) {
+      const ParameterSpec& spec = parameter.spec;
+      if (!parameter.sharded() && slot.rank() != 0) continue;
+      PlaceSlice(outcome.values[spec.name], parameter.value.detach(), spec, slot.rank(), degree);
+      PlaceSlice(outcome.gradients[spec.name], parameter.value.grad(), spec, slot.rank(), degree);
+    }
+  });
+  return outcome;
+}
+
+class VitParityTest : public testing::TestWithParam<std::tuple<int, Pooling, double>> {};
+
+TEST_P(VitParityTest, AnyTensorDegreeComputesTheSame) {
+  const auto [degree, pooling, drop] = GetParam();
+  const VitShape shape = Tiny(pooling, drop);
+  const at::Tensor images = at::randn({6, 3, 16, 16});
+  const at::Tensor labels = at::randint(0, 5, {6}, at::kLong);
+  std::optional<DropPathKey> key;
+  if (drop > 0) key = DropPathKey{.seed = 9, .step = 2, .first_position = 31};
+  const Outcome whole = RunBatch(shape, 1, images, labels, key);
+  const Outcome cut = RunBatch(shape, degree, images, labels, key);
+  EXPECT_LE(Deviation(cut.logits, whole.logits), 1e-5);
+  for (const auto& [name, gradient] : whole.gradients) {
+    EXPECT_TRUE(at::equal(cut.values.at(name), whole.values.at(name)))
+        << name << " starts otherwise at degree " << degree;
+    EXPECT_LE(Deviation(cut.gradients.at(name), gradient), 2e-5) << name;
+    EXPECT_GT(gradient.abs().max().item<double>(), 0) << name << " gets no gradient";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, VitParityTest,
+                         testing::Combine(testing::Values(2, 4),
+                                          testing::Values(Pooling::kClassToken, Pooling::kMean),
+                                          testing::Values(0.0, 0.5)));
+
+TEST(VitTest, TheSameRunGivesTheSameBits) {
+  const VitShape shape = Tiny(Pooling::kClassToken, 0.2);
+  const at::Tensor images = at::randn({4, 3, 16, 16});
+  const at::Tensor labels = at::randint(0, 5, {4}, at::kLong);
+  const Outcome first = RunBatch(shape, 2, images, labels, DropPathKey{});
+  const Outcome second = RunBatch(shape, 2, images, labels, DropPathKey{});
+  for (const auto& [name, gradient] : first.gradients) {
+    EXPECT_TRUE(at::equal(second.gradients.at(name), gradient)) << name;
+  }
+}
+
+TEST(VitTest, ReplicatedGradientsAreBitEqualOverTheGroup) {
+  const at::Tensor images = at::randn({4, 3, 16, 16});
+  const at::Tensor labels = at::randint(0, 5, {4}, at::kLong);
+  std::vector<std::map<std::string, at::Tensor>> gradients(4);
+  parallel::RunRanks(4, [&](parallel::GroupSlot& slot) {
+    at::set_num_threads(1);
+    Vit vit(Tiny(Pooling::kClassToken), slot, at::kCPU);
+    vit.InitializeFromSeed(1);
+    torch::autograd::backward({at::cross_entropy_loss(vit.Forward(images, {}), labels)}, {});
+    for (const Parameter& parameter : vit.parameters()) {
+      if (!parameter.sharded()) {
+        gradients[static_cast<size_t>(slot.rank())][parameter.spec.name] = parameter.value.grad();
+      }
+    }
+  });
+  for (size_t rank = 1; rank < 4; ++rank) {
+    for (const auto& [name, gradient] : gradients[0]) {
+      EXPECT_TRUE(at::equal(gradients[rank].at(name), gradient)) << name << " on rank " << rank;
+    }
+  }
+}
+
+TEST(VitTest, DropPathOfASlicedBatchEqualsTheWholeBatch) {
+  const VitShape shape = Tiny(Pooling::kMean, 0.5);
+  parallel::GroupSlot slot(0, 1);
+  Vit vit(shape, slot, at::kCPU);
+  vit.InitializeFromSeed(3);
+  const at::Tensor images = at::randn({8, 3, 16, 16});
+  const DropPathKey key{.seed = 5, .step = 1, .first_position = 64};
+  const at::Tensor whole = vit.Forward(images, key).detach();
+  const DropPathKey second_half{.seed = 5, .step = 1, .first_position = 68};
+  const at::Tensor half = vit.Forward(images.narrow(0, 4, 4), second_half).detach();
+  EXPECT_LE(Deviation(half, whole.narrow(0, 4, 4)), 1e-6);
+  EXPECT_GT(Deviation(vit.Forward(images, {}).detach(), whole), 1e-3) << "DropPath does nothing";
+}
+
+TEST(VitTest, LoadFullTakesSlicesAndNamesWhatDoesNotFit) {
+  const VitShape shape = Tiny(Pooling::kClassToken);
+  std::map<std::string, at::Tensor> full;
+  for (const ParameterSpec& spec : ListParameters(shape))
+    full[spec.name] = at::randn(spec.full_shape);
+  const parallel::GroupSlot slot(1, 2);
+  Vit vit(shape, slot, at::kCPU);
+  vit.arena().parameters()[0].exp_avg.fill_(1);
+  vit.LoadFull(full);
+  for (const Parameter& parameter : vit.parameters()) {
+    EXPECT_TRUE(at::equal(parameter.value.detach(),
+                          CutForRank(full.at(parameter.spec.name), parameter.spec, 1, 2)));
+  }
+  EXPECT_EQ(vit.parameters()[0].exp_avg.abs().max().item<float>(), 0);
+
+  const auto fails_with = [&vit](std::map<std::string, at::Tensor> weights,
+                                 const std::string& want) {
+    try {
+      vit.LoadFull(weights);
+      FAIL() << "expected an error with " << want;
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what()).find(want), std::string::npos) << error.what();
+    }
+  };
+  auto lacking = full;
+  lacking.erase("norm.bias");
+  fails_with(lacking, "lack 'norm.bias'");
+  auto extra = full;
+  extra["dist_token"] = at::randn({1});
+  fails_with(extra, "'dist_token'");
+  auto other_head = full;
+  other_head["head.weight"] = at::randn({7, 32});
+  fails_with(other_head, "'head.weight' has shape [7, 32]");
+}
+
+TEST(VitTest, RefusesImagesOfAnotherSize) {
+  parallel::GroupSlot slot(0, 1);
+  Vit vit(Tiny(Pooling::kClassToken), slot, at::kCPU);
+  EXPECT_THROW(vit.Forward(at::randn({2, 3, 16, 20}), {}), c10::Error);
+  EXPECT_THROW(vit.Forward(at::randn({2, 1, 16, 16}), {}), c10::Error);
+}
+
+TEST(VitTest, RefusesAShapeThatDoesNotCut) {
+  const parallel::GroupSlot slot(0, 3);
+  EXPECT_THROW(Vit(Tiny(Pooling::kClassToken), slot, at::kCPU), c10::Error);
+}
+
+}  // namespace
+}  // namespace tundish::model
