@@ -1,0 +1,111 @@
+#include <cstdint>
+#include <limits>
+#include <openssl/sha.h>
+#include <vector>
+
+#include <fmt/core.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+
+#include "server/spec/field_checks.h"
+#include "server/spec/resolve.h"
+
+namespace tundish::spec {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+bool HasValue(const Message& message, const FieldDescriptor* field) {
+  const Reflection* reflection = message.GetReflection();
+  return field->is_repeated() ? reflection->FieldSize(message, field) > 0
+                              : reflection->HasField(message, field);
+}
+
+/// One scalar (or element `index` of a repeated one) as text that differs whenever the value does.
+std::string Scalar(const Message& message, const FieldDescriptor* field, int index) {
+  const Reflection* reflection = message.GetReflection();
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    return index < 0 ? reflection->GetString(message, field)
+                     : reflection->GetRepeatedString(message, field, index);
+  }
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(message, field, index, &text);
+  return text;
+}
+
+std::string Value(const Message& message, const FieldDescriptor* field) {
+  if (!field->is_repeated()) {
+    const bool unset = field->has_presence() && !HasValue(message, field);
+    return unset ? "unset" : Scalar(message, field, -1);
+  }
+  std::string text = "[";
+  const int size = message.GetReflection()->FieldSize(message, field);
+  for (int i = 0; i < size; ++i) text += (i > 0 ? ", " : "") + Scalar(message, field, i);
+  return text + "]";
+}
+
+std::string FirstDifference(const Message& before, const Message& now, const std::string& prefix) {
+  const auto* descriptor = before.GetDescriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const FieldDescriptor* field = descriptor->field(i);
+    const std::string path = prefix + field->name();
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      std::string inner = FirstDifference(before.GetReflection()->GetMessage(before, field),
+                                          now.GetReflection()->GetMessage(now, field), path + ".");
+      if (!inner.empty()) return inner;
+      continue;
+    }
+    const std::string old_value = Value(before, field);
+    const std::string new_value = Value(now, field);
+    if (old_value != new_value) {
+      return fmt::format("{} is {}, was {}", path, Printable(new_value), Printable(old_value));
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::uint32_t> TotalSteps(const v1::JobSpec& spec, std::uint32_t train_images) {
+  if (train_images == 0) {
+    return absl::InvalidArgumentError(
+        "the training split has no images: expected at least 1 (is data.validation_fraction too "
+        "large?)");
+  }
+  const v1::TrainingSpec& training = spec.training();
+  if (training.steps() > 0) return training.steps();
+  // epochs ≤ 100000 and images < 2³²: the product fits.
+  const std::uint64_t samples = std::uint64_t{training.epochs()} * train_images;
+  const std::uint64_t batch = training.global_batch();
+  const std::uint64_t steps = (samples + batch - 1) / batch;
+  if (steps > std::numeric_limits<std::uint32_t>::max()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "training.epochs={} over {} images are {} steps: expected at most {}", training.epochs(),
+        train_images, steps, std::numeric_limits<std::uint32_t>::max()));
+  }
+  return static_cast<std::uint32_t>(steps);
+}
+
+std::string SpecDifference(const v1::JobSpec& before, const v1::JobSpec& now) {
+  return FirstDifference(before, now, "");
+}
+
+std::string SpecHash(const v1::JobSpec& spec) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    spec.SerializeToCodedStream(&coded);
+  }
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+  std::string hex;
+  for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
+}  // namespace tundish::spec
