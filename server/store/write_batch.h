@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,13 @@ class WriteBatch {
   /// Inserts or replaces by (job_id, incident.number).
   void PutIncident(const std::string& job_id, const v1::Incident& incident);
   void AppendAudit(const v1::AuditRecord& audit);
+
+  /// Adds everything of `other`, after what is here.
+  void Append(WriteBatch other) {
+    bytes_ += other.bytes_;
+    writes_.insert(writes_.end(), std::make_move_iterator(other.writes_.begin()),
+                   std::make_move_iterator(other.writes_.end()));
+  }
 
   bool empty() const { return writes_.empty(); }
   /// Keys and serialized messages together.
