@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+namespace tundish::client {
+
+/// A running daemon, held by its pidfd, so that no recycled pid is ever waited for or signalled.
+/// Movable; closes the pidfd, leaves the process alone. Not thread-safe.
+class Daemon {
+ public:
+  /// Starts `arguments[0]` in a session of its own, standard output and error appended to
+  /// `log_path`, standard input empty, no other descriptor inherited, signals as by default.
+  /// Errors: NotFound, PermissionDenied and the like naming the program.
+  static absl::StatusOr<Daemon> Start(const std::vector<std::string>& arguments,
+                                      const std::string& log_path);
+
+  /// The daemon that `record_path` tells of, if it still runs: the process with that pid and start
+  /// time. Nothing if there is no record, a torn one, or the process is gone.
+  static std::optional<Daemon> Find(const std::string& record_path);
+
+  Daemon(Daemon&& other) noexcept;
+  Daemon& operator=(Daemon&& other) noexcept;
+  ~Daemon();
+
+  /// Writes the record (atomically, mode 0600). Errors: FailedPrecondition naming the path.
+  absl::Status WriteRecord(const std::string& record_path) const;
+
+  /// Signals the process. No error if it is gone.
+  void Signal(int number) const;
+
+  /// True as soon as the process has ended; waits for that up to `limit`.
+  bool WaitForExit(std::chrono::milliseconds limit) const;
+
+  pid_t pid() const { return pid_; }
+  int pidfd() const { return pidfd_; }
+  /// As given to Start().
+  const std::vector<std::string>& arguments() const { return arguments_; }
+
+ private:
+  Daemon(pid_t pid, int pidfd, uint64_t start_time, std::vector<std::string> arguments);
+
+  pid_t pid_;
+  int pidfd_;
+  uint64_t start_time_;
+  std::vector<std::string> arguments_;
+};
+
+/// Signals `daemon` with `number`, waits up to `grace`, then kills it. True if it ended by itself.
+bool StopDaemon(const Daemon& daemon, int number, std::chrono::milliseconds grace);
+
+}  // namespace tundish::client
