@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -31,11 +32,11 @@ struct DecodeOptions {
 /// (libjpeg would fill the rest with grey). Thread safe; never throws.
 absl::StatusOr<Image> DecodeImage(std::string_view bytes, const DecodeOptions& options);
 
-/// Files above this size are not read.
-inline constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
+/// Larger image files are refused.
+inline constexpr size_t kMaxFileBytes = size_t{1} << 28;
 
 /// The whole file. Errors: NotFound, PermissionDenied; InvalidArgument (not a regular file, larger
-/// than kMaxFileBytes); Unavailable for errors of the medium (EIO, ESTALE …), which may pass.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
+/// than `max_bytes`); Unavailable for errors of the medium (EIO, ESTALE …), which may pass.
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes = kMaxFileBytes);
 
 }  // namespace tundish::data

@@ -42,7 +42,7 @@ int WorkingSide(const TransformOptions& options);
 
 /// The part of a decoded image that is kept in memory, as small as the transforms allow: without
 /// random crops the centre square at image_size × image_size; with them the whole image, its
-/// shorter side at most 2 × WorkingSide. Always applied, cached or not, so that caching changes no
+/// shorter side at most WorkingSide. Always applied, cached or not, so that caching changes no
 /// pixel.
 Image Prepare(const Image& decoded, const TransformOptions& options);
 

@@ -1,0 +1,214 @@
+#include "worker/data/dataset.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/data/test_images.h"
+
+namespace tundish::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message());
+}
+
+std::vector<std::string> Names(const std::vector<Sample>& samples) {
+  std::vector<std::string> names;
+  for (const Sample& sample : samples) names.push_back(sample.name);
+  return names;
+}
+
+v1::DataSpec FolderSpec(const TempFolder& folder) {
+  v1::DataSpec spec;
+  spec.set_folder(folder.path().string());
+  return spec;
+}
+
+v1::DataSpec ManifestSpec(const TempFolder& folder, const std::string& text) {
+  v1::DataSpec spec;
+  spec.set_manifest(folder.Write("manifest.csv", text));
+  return spec;
+}
+
+TEST(DatasetTest, TakesTheSplitFromTrainAndVal) {
+  const TempFolder folder;
+  for (const char* name : {"train/ok/b.png", "train/ok/a.png", "train/bad/deep/c.png",
+                           "val/ok/d.png", "val/bad/e.png", "train/ok/.hidden"}) {
+    folder.Write(name, "x");
+  }
+  const auto dataset = Dataset::Scan(FolderSpec(folder));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT(dataset->classes(), ElementsAre("bad", "ok"));
+  EXPECT_THAT(Names(dataset->train()),
+              ElementsAre("train/bad/deep/c.png", "train/ok/a.png", "train/ok/b.png"));
+  EXPECT_THAT(Names(dataset->validation()), ElementsAre("val/bad/e.png", "val/ok/d.png"));
+  EXPECT_EQ(dataset->train()[1].label, 1);
+  EXPECT_EQ(dataset->train()[1].file, (folder.path() / "train/ok/a.png").string());
+  EXPECT_THAT(dataset->ClassCounts(Split::kTrain), ElementsAre(1, 2));
+  EXPECT_THAT(dataset->ClassCounts(Split::kValidation), ElementsAre(1, 1));
+  EXPECT_EQ(dataset->ManifestHash().size(), 64U);
+}
+
+TEST(DatasetTest, FolderErrorsNameValueAndRemedy) {
+  struct Case {
+    std::vector<const char*> files;
+    const char* want;
+  };
+  const Case cases[] = {
+      {{"a.png", "b.png"}, "holds 2 files and no class folder; expected folder/<class>/<image>"},
+      {{"ok/a.png"}, "has 1 classes (ok)"},
+      {{"train/ok/a.png", "val/ok/a.png", "test/ok/a.png"}, "expected exactly train and val"},
+      {{"train/ok/a.png", "train/bad/a.png", "val/ok/b.png"},
+       "none of the 1 images of class 'bad' is in the validation split"},
+      {{"train/ok/a.png", "val/bad/a.png", "val/ok/b.png"},
+       "all 1 images (or groups) of class 'bad' are in the validation split"},
+      {{"ok/a.png", "bad/.keep"}, "holds no image"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.want);
+    const TempFolder folder;
+    for (const char* file : c.files) folder.Write(file, "x");
+    const auto dataset = Dataset::Scan(FolderSpec(folder));
+    ASSERT_FALSE(dataset.ok());
+    EXPECT_THAT(Message(dataset.status()), HasSubstr(c.want));
+  }
+  v1::DataSpec missing;
+  missing.set_folder("/nowhere/images");
+  const auto dataset = Dataset::Scan(missing);
+  EXPECT_EQ(dataset.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Message(dataset.status()), HasSubstr("'/nowhere/images' does not exist"));
+}
+
+TEST(DatasetTest, ManifestErrorsNameValueAndRemedy) {
+  struct Case {
+    const char* rows;
+    std::vector<std::string> classes;
+    const char* want;
+  };
+  const Case cases[] = {
+      {"a,ok,,\nb,crack,,\n",
+       {"ok", "pore"},
+       "label 'crack' of 'b' (line 3) is not in data.classes"},
+      {"a,ok,,\nb,bad,,\n", {"ok", "bad", "ok"}, "names 'ok' twice"},
+      {"a,ok,train,\nb,bad,train,\nc,ok,val,\nd,bad,val,\n",
+       {"ok", "bad", "pore"},
+       "class 'pore' has no image"},
+      {"a,ok,,\nb,bad,,\na,ok,,\n", {}, "lists the path 'a' twice, on lines 2 and 4"},
+      {"a,ok,train,g\nb,bad,val,g\n",
+       {},
+       "group 'g' is in both splits: 'a' (line 2) and 'b' (line 3)"},
+      {"", {}, "names no image that can be used"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.want);
+    const TempFolder folder;
+    v1::DataSpec spec = ManifestSpec(folder, std::string("path,label,split,group\n") + c.rows);
+    for (const std::string& name : c.classes) spec.add_classes(name);
+    const auto dataset = Dataset::Scan(spec);
+    ASSERT_FALSE(dataset.ok());
+    EXPECT_THAT(Message(dataset.status()), HasSubstr(c.want));
+  }
+}
+
+/// `count` rows of two classes, three images to a group.
+std::string ManyRows(int first, int count) {
+  std::string rows;
+  for (int i = first; i < first + count; ++i) {
+    rows += fmt::format("{}.png,{},g{}\n", i, i % 4 == 0 ? "rare" : "often", i / 3);
+  }
+  return rows;
+}
+
+TEST(DatasetTest, HashSplitHoldsOutTheFractionPerClassAndWholeGroups) {
+  const TempFolder folder;
+  v1::DataSpec spec = ManifestSpec(folder, "path,label,group\n" + ManyRows(0, 6000));
+  spec.set_validation_fraction(0.25);
+  const auto dataset = Dataset::Scan(spec);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto validation = dataset->ClassCounts(Split::kValidation);
+  EXPECT_NEAR(validation[0], 4500 * 0.25, 100);
+  EXPECT_NEAR(validation[1], 1500 * 0.25, 60);
+  std::map<std::string, Split> split_of;
+  for (const Split split : {Split::kTrain, Split::kValidation}) {
+    for (const Sample& sample : dataset->samples(split)) {
+      EXPECT_EQ(split_of.emplace(sample.group, split).first->second, split) << sample.group;
+    }
+  }
+  spec.set_split_seed(1);
+  EXPECT_NE(Dataset::Scan(spec)->ManifestHash(), dataset->ManifestHash());
+}
+
+TEST(DatasetTest, AddingImagesMovesNoOldOne) {
+  const TempFolder folder;
+  const auto old_set = Dataset::Scan(ManifestSpec(folder, "path,label,group\n" + ManyRows(0, 300)));
+  const auto new_set = Dataset::Scan(
+      ManifestSpec(folder, "path,label,group\n" + ManyRows(300, 500) + ManyRows(0, 300)));
+  ASSERT_TRUE(old_set.ok() && new_set.ok());
+  for (const Split split : {Split::kTrain, Split::kValidation}) {
+    const std::vector<std::string> now = Names(new_set->samples(split));
+    EXPECT_THAT(now, ::testing::IsSupersetOf(Names(old_set->samples(split))));
+  }
+}
+
+TEST(DatasetTest, OrderAndHashDependOnContentOnly) {
+  const TempFolder one;
+  const TempFolder other;
+  const std::string header = "path,label,split,weight\n";
+  const auto a = Dataset::Scan(ManifestSpec(one, header + "a,x,train,1\nb,y,train,1\n"
+                                                          "c,x,val,1\nd,y,val,1\n"));
+  const auto b = Dataset::Scan(ManifestSpec(other, header + "d,y,val,1\nb,y,train,1\n"
+                                                            "c,x,val,1\na,x,train,1\n"));
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(a->ManifestHash(), b->ManifestHash());
+  EXPECT_EQ(Names(a->train()), Names(b->train()));
+  for (const char* changed : {"a,x,train,2\nb,y,train,1\nc,x,val,1\nd,y,val,1\n",
+                              "a,y,train,1\nb,x,train,1\nc,x,val,1\nd,y,val,1\n",
+                              "a,x,train,1\nb,y,train,1\nc,x,val,1\nd,y,val,1\ne,x,val,1\n"}) {
+    EXPECT_NE(a->ManifestHash(),
+              Dataset::Scan(ManifestSpec(one, header + changed))->ManifestHash());
+  }
+}
+
+TEST(DatasetTest, LeavesExcludedSamplesOut) {
+  const TempFolder folder;
+  const v1::DataSpec spec =
+      ManifestSpec(folder, "path,label,split\na,x,train\nb,y,train\nc,x,val\nd,y,val\ne,x,train\n");
+  const auto dataset = Dataset::Scan(spec, {"e"});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT(Names(dataset->train()), ElementsAre("a", "b"));
+}
+
+TEST(DatasetTest, ValidationMayBeSwitchedOff) {
+  const TempFolder folder;
+  v1::DataSpec spec = ManifestSpec(folder, "path,label\na,x\nb,y\n");
+  spec.set_validation_fraction(0);
+  const auto dataset = Dataset::Scan(spec);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ(dataset->train().size(), 2U);
+  EXPECT_TRUE(dataset->validation().empty());
+}
+
+TEST(DatasetTest, ClassWeightsFollowTheirFormulas) {
+  const TempFolder folder;
+  const auto dataset =
+      Dataset::Scan(ManifestSpec(folder,
+                                 "path,label,split\na,x,train\nb,x,train\nc,x,train\nd,x,train\ne,"
+                                 "y,train\nf,x,val\ng,y,val\n"));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT(dataset->ClassWeights(v1::NONE), ElementsAre(1.0F, 1.0F));
+  EXPECT_THAT(dataset->ClassWeights(v1::INVERSE), ElementsAre(5.0F / 8, 5.0F / 2));
+  const std::vector<float> roots = dataset->ClassWeights(v1::SQRT_INVERSE);
+  EXPECT_FLOAT_EQ(roots[1], 2 * roots[0]);
+  EXPECT_FLOAT_EQ(4 * roots[0] + roots[1], 5);
+}
+
+}  // namespace
+}  // namespace tundish::data

@@ -1,0 +1,82 @@
+#include "worker/data/decode.h"
+
+#include <utility>
+
+#include <absl/status/status.h>
+#include <fmt/core.h>
+
+#include "runtime/base/check.h"
+#include "worker/data/decoders.h"
+
+namespace tundish::data {
+namespace {
+
+using namespace std::literals;
+
+std::string FirstBytes(std::string_view bytes) {
+  std::string hex;
+  for (const char c : bytes.substr(0, 4)) hex += fmt::format(" {:02x}", static_cast<uint8_t>(c));
+  return hex;
+}
+
+absl::StatusOr<Image> DecodeByContent(std::string_view bytes, const DecodeOptions& options) {
+  if (bytes.empty()) return absl::InvalidArgumentError("empty file");
+  if (bytes.starts_with("\xFF\xD8\xFF"sv)) return DecodeJpeg(bytes, options);
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n"sv)) return DecodePng(bytes, options);
+  if (bytes.starts_with("II*\0"sv) || bytes.starts_with("MM\0*"sv) ||
+      bytes.starts_with("II+\0"sv) || bytes.starts_with("MM\0+"sv)) {
+    return DecodeTiff(bytes, options);
+  }
+  if (bytes.starts_with("RIFF"sv) && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP"sv) {
+    return DecodeWebp(bytes, options);
+  }
+  if (bytes.starts_with("BM"sv)) return DecodeBmp(bytes, options);
+  if (bytes.starts_with("GIF8"sv)) {
+    return absl::InvalidArgumentError("a GIF; expected JPEG, PNG, BMP, TIFF or WebP");
+  }
+  return absl::InvalidArgumentError(fmt::format(
+      "not an image: starts with{}; expected JPEG, PNG, BMP, TIFF or WebP", FirstBytes(bytes)));
+}
+
+}  // namespace
+
+absl::StatusOr<Image> DecodeImage(std::string_view bytes, const DecodeOptions& options) {
+  TUNDISH_CHECK(options.channels == 1 || options.channels == 3);
+  absl::StatusOr<Image> image = DecodeByContent(bytes, options);
+  if (!image.ok()) return image;
+  return WithChannels(*std::move(image), options.channels);
+}
+
+absl::Status CheckDimensions(int64_t width, int64_t height, const DecodeOptions& options) {
+  constexpr int64_t kMaxSide = int64_t{1} << 24;  // Also keeps the product below from overflowing.
+  if (width < 1 || height < 1) {
+    return absl::InvalidArgumentError(fmt::format("has no pixels: {} x {}", width, height));
+  }
+  if (width > kMaxSide || height > kMaxSide || width * height > options.max_pixels) {
+    return absl::InvalidArgumentError(fmt::format(
+        "too large: {} x {} pixels, at most {} are decoded", width, height, options.max_pixels));
+  }
+  return absl::OkStatus();
+}
+
+Image MakeImage(int width, int height, int channels) {
+  Image image = {.width = width, .height = height, .channels = channels};
+  image.pixels.resize(image.row_bytes() * static_cast<size_t>(height));
+  return image;
+}
+
+Image WithChannels(Image image, int channels) {
+  if (image.channels == channels) return image;
+  Image out = MakeImage(image.width, image.height, channels);
+  const size_t count = static_cast<size_t>(image.width) * static_cast<size_t>(image.height);
+  const uint8_t* from = image.pixels.data();
+  uint8_t* to = out.pixels.data();
+  if (channels == 1) {
+    for (size_t i = 0; i < count; ++i, from += 3) to[i] = Luma(from[0], from[1], from[2]);
+  } else {
+    for (size_t i = 0; i < count; ++i, to += 3) to[0] = to[1] = to[2] = from[i];
+  }
+  return out;
+}
+
+}  // namespace tundish::data
