@@ -105,7 +105,9 @@ absl::Status CheckHeader(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   char header[100] = {};
   file.read(header, sizeof header);
-  if (!file.is_open()) return Damaged(path, "the file cannot be opened for reading");
+  if (!file.is_open()) {
+    return absl::UnavailableError(fmt::format("database {}: cannot be opened", path.string()));
+  }
   if (file.gcount() == 0) return Damaged(path, "the file is empty");
   if (std::memcmp(header, "SQLite format 3", 16) != 0) {
     return Damaged(path, "not a SQLite database, or its beginning is overwritten");
