@@ -2,13 +2,14 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test format tidy sanitize clean
+.PHONY: help setup build demo test format tidy sanitize parity clean
 
 help:
 	@echo "make demo      set up, build, train the solar-cell job on 4 CPU ranks and follow it"
 	@echo "make test      set up, build, run all tests"
 	@echo "make build     set up and build into $(BUILD)/bin"
 	@echo "make sanitize  build and run the tests free of LibTorch under ASan and UBSan"
+	@echo "make parity    make timm's and transformers' reference outputs anew and check ours against them (4.7 GB)"
 	@echo "make format    clang-format over the tree"
 
 setup:
@@ -30,6 +31,17 @@ sanitize: setup
 	cmake -S . -B build-asan -G Ninja -DTUNDISH_SANITIZE=ON $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 	cmake --build build-asan -j $(JOBS)
 	cd build-asan && ctest --output-on-failure -L no_torch
+
+.venv-parity/.installed: deploy/dev/requirements-parity.txt
+	/usr/bin/python3 -m venv .venv-parity
+	.venv-parity/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+parity: build .venv-parity/.installed
+	.venv-parity/bin/python tests/parity/make_fixtures.py
+	rm -rf $(BUILD)/parity
+	TUNDISH_PARITY_OUTPUT=$(BUILD)/parity $(BUILD)/tests/parity_test
+	.venv-parity/bin/python tests/parity/check_exports.py $(BUILD)/parity
 
 format:
 	git ls-files '*.h' '*.cc' | xargs clang-format -i

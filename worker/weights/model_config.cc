@@ -148,6 +148,7 @@ std::string TimmConfigJson(const ModelConfig& config) {
       {"num_heads", config.heads},
       {"mlp_ratio", static_cast<double>(config.mlp_hidden) / static_cast<double>(config.hidden)},
       {"class_token", !config.mean_pooling},
+      {"global_pool", pool},
   };
   Json pretrained = {
       {"tag", "tundish"},
@@ -279,6 +280,10 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json,
   if (activation != "gelu") {
     return absl::InvalidArgumentError(
         fmt::format("'hidden_act' is '{}'; only the exact 'gelu' is computed", activation));
+  }
+  if (const auto bias = json->find("qkv_bias"); bias != json->end() && *bias != true) {
+    return absl::InvalidArgumentError(
+        "'qkv_bias' is false; only models with these biases are computed");
   }
   FieldReader by_id(labels);
   for (size_t i = 0; i < labels.size(); ++i) {

@@ -82,6 +82,9 @@ TEST(ModelConfigTest, NamesTheFieldThatIsWrong) {
   const auto json = HuggingFaceConfigJson(Cell());
   const auto approximate = ParseHuggingFaceConfig(Replaced(*json, "\"gelu\"", "\"gelu_new\""), "");
   EXPECT_THAT(std::string(approximate.status().message()), testing::HasSubstr("gelu_new"));
+  const auto no_bias =
+      ParseHuggingFaceConfig(Replaced(*json, "\"qkv_bias\": true", "\"qkv_bias\": false"), "");
+  EXPECT_THAT(std::string(no_bias.status().message()), testing::HasSubstr("'qkv_bias' is false"));
 }
 
 }  // namespace
