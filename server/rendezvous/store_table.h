@@ -78,28 +78,38 @@ class StoreTable {
   struct Wait;
   using WaitList = std::list<Wait>;
   using Deadlines = std::multimap<Clock::time_point, WaitList::iterator>;
-
-  struct Wait {
-    std::string job_id;
-    std::string key;
-    Done done;
-    Deadlines::iterator deadline;
-  };
+  using Result = absl::StatusOr<v1::StoreReply>;
 
   struct Job {
     std::uint32_t job_epoch = 0;
     bool open = false;
     std::unordered_set<std::string> members;
     std::unordered_map<std::string, std::string> values;
+    /// Keys and values.
     std::size_t bytes = 0;
     WaitList waits;
   };
 
+  struct Wait {
+    /// Entries of an unordered_map stay where they are; a job's waits end before its entry does.
+    Job* job;
+    std::string key;
+    Done done;
+    Deadlines::iterator deadline;
+  };
+
   absl::Status Admit(const v1::StoreRequest& request, const Job& job) const;
   absl::Status Put(Job& job, const std::string& key, std::string value);
-  absl::StatusOr<v1::StoreReply> Add(Job& job, const std::string& key, std::int64_t amount);
-  void Get(Job& job, const v1::StoreRequest& request, Clock::time_point now, Done done);
-  void Wake(Job& job, const std::string& key);
+  Result Add(Job& job, const std::string& key, std::int64_t amount);
+  Result Delete(Job& job, const std::string& key);
+  /// Answers at once, or keeps `done` and answers nothing.
+  std::optional<Result> Get(Job& job, const v1::StoreRequest& request, Clock::time_point now,
+                            Done& done);
+  /// Makes `current` the job_epoch, not open yet. Returns the waits of the one before, to be ended
+  /// with Over.
+  std::vector<Done> Advance(Job& job, std::uint32_t current);
+  Done EndWait(WaitList::iterator wait);
+  std::vector<Done> TakeWaits(Job& job, const std::string& key);
   std::vector<Done> Clear(Job& job);
 
   Limits limits_;
