@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <sys/types.h>
+
+#include <absl/status/statusor.h>
+
+namespace tundish::process {
+
+/// Names one process for ever, where a pid alone is used again.
+struct Identity {
+  pid_t pid = 0;
+  /// Start in clock ticks since boot (field 22 of /proc/PID/stat, proc(5)).
+  uint64_t start_ticks = 0;
+  /// /proc/sys/kernel/random/boot_id: ticks start over with it.
+  std::string boot_id;
+
+  bool operator==(const Identity&) const = default;
+};
+
+/// The process that has `pid` now. Errors: NotFound if there is none or it has ended and only waits
+/// to be reaped; Internal if /proc cannot be read.
+absl::StatusOr<Identity> Identify(pid_t pid);
+
+}  // namespace tundish::process
