@@ -64,7 +64,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   for (const auto add :
        {AddUp, AddDown, AddSubmit, AddWatch, AddList, AddDescribe, AddExplain, AddLogs, AddCancel,
-        AddPlan, AddNodes, AddDrain, AddCheckpoints, AddReport}) {
+        AddPlan, AddNodes, AddDrain, AddCheckpoints, AddExport, AddReport}) {
     add(app, invocation);
   }
   try {

@@ -265,6 +265,11 @@ class Starter {
   std::optional<std::string> NodeState() {
     // Made late: gRPC's threads must find SIGINT and SIGTERM blocked.
     if (!link_) link_.emplace(options_.listen);
+    // Waiting drives the connection on; a call that fails at once leaves it to gRPC's slow
+    // background poll.
+    if (!link_->channel().WaitForConnected(std::chrono::system_clock::now() + milliseconds(200))) {
+      return std::nullopt;
+    }
     const absl::StatusOr<v1::ListNodesResponse> response = link_->Call(
         &v1::ClusterService::StubInterface::ListNodes, v1::ListNodesRequest(), milliseconds(1000));
     if (!response.ok()) return std::nullopt;
