@@ -57,6 +57,10 @@ int OnError(TIFF*, void* user_data, const char*, const char* format, va_list arg
   // The first message names the cause, later ones what followed from it.
   if (source->message[0] == '\0') {
     std::vsnprintf(source->message.data(), source->message.size(), format, arguments);
+    // It may quote the file; reports are UTF-8.
+    for (char& c : source->message) {
+      if (c != '\0' && (c < ' ' || c > '~')) c = '?';
+    }
   }
   return 1;  // Handled: nothing goes to stderr.
 }
