@@ -5,6 +5,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
@@ -144,6 +145,56 @@ TEST(VitTest, DropPathOfASlicedBatchEqualsTheWholeBatch) {
   const at::Tensor half = vit.Forward(images.narrow(0, 4, 4), second_half).detach();
   EXPECT_LE(Deviation(half, whole.narrow(0, 4, 4)), 1e-6);
   EXPECT_GT(Deviation(vit.Forward(images, {}).detach(), whole), 1e-3) << "DropPath does nothing";
+}
+
+/// bf16 autocast on this thread, as the trainer enables it.
+class Autocast {
+ public:
+  Autocast() {
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::increment_nesting();
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+};
+
+TEST(VitTest, AutocastComputesInHalfAndKeepsFullGradients) {
+  for (const Pooling pooling : {Pooling::kClassToken, Pooling::kMean}) {
+    const VitShape shape = Tiny(pooling, 0.2);
+    const at::Tensor images = at::randn({4, 3, 16, 16});
+    const at::Tensor labels = at::randint(0, 5, {4}, at::kLong);
+    const Outcome whole = RunBatch(shape, 1, images, labels, DropPathKey{});
+    for (const int degree : {1, 2}) {
+      parallel::RunRanks(degree, [&](parallel::GroupSlot& slot) {
+        at::set_num_threads(1);
+        Vit vit(shape, slot, at::kCPU);
+        vit.InitializeFromSeed(42);
+        at::Tensor logits;
+        {
+          const Autocast autocast;
+          logits = vit.Forward(images, DropPathKey{});
+        }
+        EXPECT_EQ(logits.scalar_type(), at::kBFloat16);
+        EXPECT_LE(Deviation(logits.detach().to(at::kFloat), whole.logits), 0.05);
+        torch::autograd::backward({at::cross_entropy_loss(logits.to(at::kFloat), labels)}, {});
+        for (const Parameter& parameter : vit.parameters()) {
+          const at::Tensor& gradient = parameter.value.grad();
+          EXPECT_EQ(gradient.scalar_type(), at::kFloat) << parameter.spec.name;
+          const at::Tensor want = CutForRank(whole.gradients.at(parameter.spec.name),
+                                             parameter.spec, slot.rank(), degree);
+          // Key biases have a zero gradient but for rounding: attention ignores a shift of all
+          // keys.
+          if (parameter.spec.name.ends_with("qkv.bias")) continue;
+          EXPECT_LE(Deviation(gradient, want), 0.1) << parameter.spec.name;
+        }
+      });
+    }
+  }
 }
 
 TEST(VitTest, LoadFullTakesSlicesAndNamesWhatDoesNotFit) {
