@@ -88,14 +88,17 @@ class BidiStream : public grpc::ServerBidiReactor<In, Out> {
     std::function<void()> on_done;
   };
 
-  /// Reading starts at once.
-  static std::shared_ptr<BidiStream> Make(boost::asio::any_io_executor executor, size_t bound_bytes,
-                                          Callbacks callbacks) {
-    auto stream = std::shared_ptr<BidiStream>(
-        new BidiStream(std::move(executor), bound_bytes, std::move(callbacks)));
+  static std::shared_ptr<BidiStream> Make(boost::asio::any_io_executor executor,
+                                          size_t bound_bytes) {
+    auto stream = std::shared_ptr<BidiStream>(new BidiStream(std::move(executor), bound_bytes));
     stream->self_ = stream;
-    stream->StartRead(&stream->incoming_);
     return stream;
+  }
+
+  /// Starts reading. Call once, before the reactor is handed to gRPC.
+  void Listen(Callbacks callbacks) {
+    callbacks_ = std::move(callbacks);
+    this->StartRead(&incoming_);
   }
 
   /// See Outbox.
@@ -128,10 +131,8 @@ class BidiStream : public grpc::ServerBidiReactor<In, Out> {
   }
 
  private:
-  BidiStream(boost::asio::any_io_executor executor, size_t bound_bytes, Callbacks callbacks)
-      : executor_(std::move(executor)),
-        outbox_(*this, bound_bytes),
-        callbacks_(std::move(callbacks)) {}
+  BidiStream(boost::asio::any_io_executor executor, size_t bound_bytes)
+      : executor_(std::move(executor)), outbox_(*this, bound_bytes) {}
 
   boost::asio::any_io_executor executor_;
   Outbox<grpc::ServerBidiReactor<In, Out>, Out> outbox_;

@@ -92,18 +92,16 @@ class FakeNodes : public v1::NodeService::CallbackService {
   grpc::ServerBidiReactor<AgentMessage, CoordinatorMessage>* Connect(
       grpc::CallbackServerContext*) override {
     using Stream = BidiStream<AgentMessage, CoordinatorMessage>;
-    auto slot = std::make_shared<std::weak_ptr<Stream>>();
-    auto stream = Stream::Make(executor_, 1 << 20,
-                               {.on_message =
-                                    [slot](AgentMessage message) {
-                                      auto stream = slot->lock();
-                                      CoordinatorMessage reply;
-                                      reply.mutable_register_reply()->set_version(message.node());
-                                      stream->Send(std::move(reply));
-                                      if (message.node() == "last") stream->End(grpc::Status::OK);
-                                    },
-                                .on_done = [this] { done_.set_value(); }});
-    *slot = stream;
+    auto stream = Stream::Make(executor_, 1 << 20);
+    stream->Listen({.on_message =
+                        [weak = std::weak_ptr<Stream>(stream)](AgentMessage message) {
+                          auto stream = weak.lock();
+                          CoordinatorMessage reply;
+                          reply.mutable_register_reply()->set_version(message.node());
+                          stream->Send(std::move(reply));
+                          if (message.node() == "last") stream->End(grpc::Status::OK);
+                        },
+                    .on_done = [this] { done_.set_value(); }});
     return stream.get();
   }
 
