@@ -1,0 +1,157 @@
+#include "server/api/job_service.h"
+
+#include <memory>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
+
+#include "runtime/rpc/server_stream.h"
+#include "runtime/rpc/status.h"
+#include "runtime/rpc/unary.h"
+#include "server/api/artifact_sender.h"
+#include "server/spec/resolve.h"
+
+namespace tundish::api {
+namespace {
+
+namespace asio = boost::asio;
+using Awaitable = asio::awaitable<absl::Status>;
+
+/// Every wrong field travels as a trailer of its own, so that a client can mark it.
+absl::StatusOr<v1::JobSpec> Resolve(const v1::JobSpec& spec, grpc::CallbackServerContext* context) {
+  spec::ValidationResult result = spec::Validate(spec);
+  for (const v1::InvalidField& field : result.invalid) {
+    context->AddTrailingMetadata("tundish-invalid-field-bin", field.SerializeAsString());
+  }
+  if (!result.invalid.empty()) return result.ToStatus();
+  return std::move(result.spec);
+}
+
+/// Answers with `value` once everything it says is durable.
+template <class T>
+Awaitable Answer(jobs::Core& core, absl::StatusOr<T> value, T* response) {
+  if (!value.ok()) co_return value.status();
+  *response = *std::move(value);
+  co_return co_await core.Settled();
+}
+
+class WatchSink : public jobs::UpdateSink {
+ public:
+  using Stream = rpc::ServerStream<v1::WatchJobResponse>;
+  explicit WatchSink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  void Send(v1::WatchJobResponse message) override { stream_->SendAnyway(std::move(message)); }
+  void End(const absl::Status& status) override { stream_->End(rpc::ToGrpc(status)); }
+  size_t queued_bytes() const override { return stream_->queued_bytes(); }
+
+ private:
+  std::shared_ptr<Stream> stream_;
+};
+
+}  // namespace
+
+JobService::JobService(asio::any_io_executor loop, jobs::Core& core, std::string artifact_root)
+    : loop_(std::move(loop)), core_(core), artifact_root_(std::move(artifact_root)), disk_(2) {}
+
+JobService::~JobService() {
+  disk_.join();
+}
+
+grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* context,
+                                                const v1::SubmitJobRequest* request,
+                                                v1::SubmitJobResponse* response) {
+  return rpc::SpawnUnary(context, loop_, [this, context, request, response]() -> Awaitable {
+    absl::StatusOr<v1::JobSpec> spec = Resolve(request->spec(), context);
+    if (!spec.ok()) co_return spec.status();
+    auto submitted = core_.Submit(request->request_id(), *spec);
+    co_return co_await Answer(core_, std::move(submitted), response);
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
+                                             const v1::GetJobRequest* request, v1::Job* response) {
+  return rpc::SpawnUnary(context, loop_, [this, request, response]() -> Awaitable {
+    auto job = core_.GetJob(request->job_id());
+    co_return co_await Answer(core_, std::move(job), response);
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
+                                               const v1::ListJobsRequest* request,
+                                               v1::ListJobsResponse* response) {
+  return rpc::SpawnUnary(context, loop_, [this, request, response]() -> Awaitable {
+    auto jobs = core_.ListJobs(*request);
+    co_return co_await Answer(core_, std::move(jobs), response);
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
+                                                const v1::CancelJobRequest* request,
+                                                v1::CancelJobResponse* response) {
+  return rpc::SpawnUnary(context, loop_, [this, request, response]() -> Awaitable {
+    auto cancelled = core_.CancelJob(*request);
+    co_return co_await Answer(core_, std::move(cancelled), response);
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::ExplainJob(grpc::CallbackServerContext* context,
+                                                 const v1::ExplainJobRequest* request,
+                                                 v1::ExplainJobResponse* response) {
+  return rpc::SpawnUnary(context, loop_, [this, request, response]() -> Awaitable {
+    auto explained = core_.ExplainJob(request->job_id());
+    co_return co_await Answer(core_, std::move(explained), response);
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::PlanJob(grpc::CallbackServerContext* context,
+                                              const v1::PlanJobRequest* request,
+                                              v1::PlanJobResponse* response) {
+  return rpc::SpawnUnary(context, loop_, [this, context, request, response]() -> Awaitable {
+    absl::StatusOr<v1::JobSpec> spec = Resolve(request->spec(), context);
+    if (!spec.ok()) co_return spec.status();
+    *response = core_.PlanJob(*spec);
+    co_return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::ListCheckpoints(grpc::CallbackServerContext* context,
+                                                      const v1::ListCheckpointsRequest* request,
+                                                      v1::ListCheckpointsResponse* response) {
+  return rpc::SpawnUnary(context, loop_, [this, request, response]() -> Awaitable {
+    auto checkpoints = core_.ListCheckpoints(request->job_id());
+    co_return co_await Answer(core_, std::move(checkpoints), response);
+  });
+}
+
+grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
+    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
+  // The hub keeps the bound: it knows what may be dropped and what may not.
+  auto stream = WatchSink::Stream::Make(loop_, SIZE_MAX);
+  asio::post(loop_, [this, stream, request = *request] {
+    const auto reader = core_.WatchJob(request, std::make_shared<WatchSink>(stream));
+    if (!reader.ok()) {
+      stream->End(rpc::ToGrpc(reader.status()));
+      return;
+    }
+    stream->Listen({.on_drained = [this, id = *reader] { core_.streams().Drained(id); },
+                    .on_done = [this, id = *reader] { core_.streams().Remove(id); }});
+  });
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::FetchArtifactResponse>* JobService::FetchArtifact(
+    grpc::CallbackServerContext* context, const v1::FetchArtifactRequest* request) {
+  const auto strand = asio::make_strand(disk_.get_executor());
+  auto stream = ArtifactSender::Stream::Make(strand, ArtifactSender::kBoundBytes);
+  asio::post(loop_, [this, strand, stream, request = *request] {
+    if (absl::Status known = core_.CheckArtifact(request.job_id(), request.path()); !known.ok()) {
+      stream->End(rpc::ToGrpc(known));
+      return;
+    }
+    asio::post(strand, [this, stream, request] {
+      ArtifactSender::Start(stream, artifact_root_, request.path(), request.offset());
+    });
+  });
+  return stream.get();
+}
+
+}  // namespace tundish::api

@@ -1,0 +1,324 @@
+#include "server/jobs/arrangement.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/ulid.h"
+#include "server/jobs/lifecycle.h"
+#include "server/jobs/losses.h"
+#include "server/jobs/metric_points.h"
+#include "server/recovery/cut.h"
+
+namespace tundish::jobs {
+namespace {
+
+constexpr auto kNoLimit = std::chrono::steady_clock::time_point::max();
+
+v1::CoordinatorMessage RankOrderFor(const Job& job, const Member& member, uint32_t job_epoch) {
+  v1::CoordinatorMessage message;
+  v1::RankOrder* order = message.mutable_order();
+  order->set_worker_id(member.worker_id);
+  order->set_job_id(job.id());
+  order->set_job_epoch(job_epoch);
+  return message;
+}
+
+recovery::CutInput MakeCutInput(const Job& job) {
+  recovery::CutInput input;
+  input.tensor = job.tensor();
+  input.data = job.spec().parallel().data();
+  for (const Member& member : job.members) input.members.push_back(member.stopped);
+  if (!job.checkpoints.empty()) {
+    const v1::Artifact& newest = job.checkpoints.back().artifact();
+    input.checkpoint = {newest.step(), newest.path()};
+  }
+  input.known_sums = job.known_sums;
+  return input;
+}
+
+void EmitCut(Job& job, const recovery::Cut& cut, bool rewound, Context& context) {
+  v1::JobEvent decided;
+  decided.set_type("cut_decided");
+  decided.set_reason(std::string(recovery::SourceName(cut.source)));
+  decided.set_message(cut.reason);
+  Emit(job, std::move(decided), context.now, context.changes);
+  if (!rewound) return;
+  if (job.record.has_evaluation() && job.record.evaluation().step() > cut.step) {
+    job.record.clear_evaluation();
+  }
+  v1::JobEvent event;
+  event.set_type("rewound");
+  event.set_reason(std::string(recovery::SourceName(cut.source)));
+  event.set_message(
+      fmt::format("training goes on from step {}: no survivor held a later state", cut.step));
+  event.set_rewound_to_step(cut.step);
+  Emit(job, std::move(event), context.now, context.changes);
+}
+
+/// The arrangement in preparation becomes the one in force.
+void Assign(Job& job, const recovery::Cut& cut, Context& context) {
+  const uint32_t before = job.record.job_epoch();
+  const uint32_t had = job.progress.step();
+  const bool recovering = before > 0 || job.open_incident >= 0;
+  if (before > 0) job.cuts[before] = cut.step;
+  const bool rewound = CutPoints(job, cut.step, context);
+  job.record.set_job_epoch(job.arrangement.job_epoch());
+  if (recovering) EmitCut(job, cut, rewound, context);
+  NoteCut(job, cut.step, had > cut.step ? had - cut.step : 0, recovery::SourceName(cut.source),
+          context);
+
+  job.arrangement.mutable_starts()->Assign(cut.starts.begin(), cut.starts.end());
+  job.arrangement.set_start_step(cut.step);
+  job.arrangement.set_source(std::string(recovery::SourceName(cut.source)));
+  job.known_sums = cut.sums;
+  StoreArrangement(job, context);
+  context.changes.TouchJob(job);
+
+  std::vector<std::string> workers;
+  for (Member& member : job.members) {
+    member.assigned_epoch = job.record.job_epoch();
+    member.assignment_uncertain = false;
+    member.phase = MemberPhase::kForming;
+    member.stopped.reset();
+    member.step = 0;
+    member.limit = kNoLimit;
+    workers.push_back(member.worker_id);
+  }
+  context.rendezvous.Open(job.id(), job.record.job_epoch(), workers);
+  for (const Member& member : job.members) {
+    context.changes.Send(member.node, AssignOrder(job, member, context));
+  }
+  job.stage = Stage::kForming;
+  MoveProgressLimit(job, context);
+  spdlog::info("event=assigned job={} job_epoch={} step={} source={}", job.id(),
+               job.record.job_epoch(), cut.step, recovery::SourceName(cut.source));
+}
+
+}  // namespace
+
+v1::CoordinatorMessage StartWorkerOrder(const Job& job, const Member& member) {
+  v1::CoordinatorMessage message;
+  v1::StartWorker* start = message.mutable_start_worker();
+  start->set_worker_id(member.worker_id);
+  start->set_job_id(job.id());
+  start->mutable_devices()->Assign(member.devices.begin(), member.devices.end());
+  start->set_threads(job.spec().parallel().threads_per_rank());
+  start->set_secret(member.secret);
+  return message;
+}
+
+v1::CoordinatorMessage StopOrder(const Job& job, const Member& member) {
+  v1::CoordinatorMessage message = RankOrderFor(job, member, job.arrangement.job_epoch() - 1);
+  message.mutable_order()->mutable_stop();
+  return message;
+}
+
+v1::CoordinatorMessage ExitOrder(const Job& job, const Member& member) {
+  v1::CoordinatorMessage message = RankOrderFor(job, member, job.record.job_epoch());
+  message.mutable_order()->mutable_exit();
+  return message;
+}
+
+v1::CoordinatorMessage ResendOrder(const Job& job, const Member& member) {
+  v1::CoordinatorMessage message = RankOrderFor(job, member, job.record.job_epoch());
+  message.mutable_order()->mutable_resend();
+  return message;
+}
+
+v1::CoordinatorMessage AssignOrder(const Job& job, const Member& member, const Context& context) {
+  v1::CoordinatorMessage message = RankOrderFor(job, member, job.record.job_epoch());
+  v1::Assignment* assign = message.mutable_order()->mutable_assign();
+  assign->set_dp(member.dp);
+  assign->set_tp(member.tp);
+  *assign->mutable_members() = job.arrangement.members();
+  *assign->mutable_spec() = job.spec();
+  *assign->mutable_data() = job.record.data_report();
+  assign->set_total_steps(job.record.total_steps());
+  assign->set_artifact_root(context.settings.artifact_root);
+  assign->set_job_folder(job.id());
+  *assign->mutable_start() = job.arrangement.starts(job.SlotOf(member));
+  assign->set_collective_timeout_seconds(job.spec().recovery().step_deadline_seconds());
+  return message;
+}
+
+void StoreArrangement(Job& job, Context& context) {
+  v1::Arrangement& arrangement = job.arrangement;
+  arrangement.set_job_id(job.id());
+  *arrangement.mutable_time() = ToTimestamp(context.now.wall);
+  arrangement.clear_members();
+  arrangement.clear_secrets();
+  arrangement.clear_incarnations();
+  for (const Member& member : job.members) {
+    v1::Member* entry = arrangement.add_members();
+    entry->set_dp(member.dp);
+    entry->set_tp(member.tp);
+    entry->set_worker_id(member.worker_id);
+    entry->set_node(member.node);
+    entry->mutable_devices()->Assign(member.devices.begin(), member.devices.end());
+    const Node* node = context.nodes.Find(member.node);
+    if (node != nullptr) entry->set_data_address(node->registration.data_address());
+    arrangement.add_secrets(member.secret);
+    arrangement.add_incarnations(node != nullptr ? node->incarnation : "");
+  }
+  arrangement.clear_known_sums();
+  arrangement.clear_known_sums_step();
+  if (job.known_sums) {
+    arrangement.set_known_sums_step(job.known_sums->step);
+    *arrangement.mutable_known_sums() = job.known_sums->sums;
+  }
+  context.changes.TouchArrangement(job);
+}
+
+void StartMember(Job& job, Member& member, Context& context) {
+  TUNDISH_CHECK(!member.devices.empty());
+  const int dp = member.dp;
+  const int tp = member.tp;
+  member = {.dp = dp,
+            .tp = tp,
+            .worker_id = NewUlid(context.now.wall),
+            .secret = RandomHex(16),
+            .node = std::move(member.node),
+            .devices = std::move(member.devices),
+            .phase = MemberPhase::kStarting,
+            .limit = context.now.steady + context.settings.start_limit};
+  context.nodes.Occupy(member.node, member.devices, {job.id(), member.worker_id});
+  context.changes.Send(member.node, StartWorkerOrder(job, member));
+}
+
+void KillMember(Job& job, Member& member, const std::string& cause, Context& context) {
+  spdlog::warn("event=kill_worker job={} worker={} node={} cause={}", job.id(), member.worker_id,
+               member.node, cause);
+  if (member.kill_cause.empty()) member.kill_cause = cause;
+  member.limit = context.now.steady + context.settings.exit_limit;
+  v1::CoordinatorMessage message;
+  message.mutable_kill_worker()->set_worker_id(member.worker_id);
+  message.mutable_kill_worker()->set_job_id(job.id());
+  context.changes.Send(member.node, std::move(message));
+}
+
+void PlaceJob(Job& job, const partitioner::Placement& placement, Context& context) {
+  job.wait_reason.clear();
+  SetState(job, v1::PLANNED, "devices_reserved", placement.reason, context.now, context.changes);
+  for (const partitioner::Place& place : placement.places) {
+    Member& member = job.members.emplace_back();
+    member.dp = place.dp;
+    member.tp = place.tp;
+    member.node = place.node;
+    member.devices = {place.device};
+    StartMember(job, member, context);
+  }
+  job.stage = Stage::kCollecting;
+  job.arrangement.set_job_epoch(1);
+  job.arrangement.set_reason(placement.reason);
+  StoreArrangement(job, context);
+  *job.record.mutable_started() = ToTimestamp(context.now.wall);
+  SetState(job, v1::STARTING, "ranks_ordered",
+           fmt::format("{} rank processes are starting", job.members.size()), context.now,
+           context.changes);
+}
+
+void StopMember(Job& job, Member& member, Context& context) {
+  member.stopped.reset();
+  member.phase = MemberPhase::kStopping;
+  if (member.kill_cause.empty()) member.limit = context.now.steady + context.settings.stop_limit;
+  context.changes.Send(member.node, StopOrder(job, member));
+}
+
+void BeginCollection(Job& job, Context& context) {
+  job.stage = Stage::kCollecting;
+  job.progress_limit = kNoLimit;
+  job.arrangement.set_job_epoch(job.arrangement.job_epoch() + 1);
+  job.arrangement.clear_starts();
+  context.rendezvous.Fence(job.id(), job.arrangement.job_epoch());
+  for (Member& member : job.members) {
+    if (member.alive() && member.phase != MemberPhase::kStarting &&
+        member.phase != MemberPhase::kReady) {
+      StopMember(job, member, context);
+    }
+  }
+  StoreArrangement(job, context);
+}
+
+void MaybeDecide(Job& job, Context& context) {
+  if (job.stage != Stage::kCollecting) return;
+  const bool complete = std::ranges::all_of(job.members, [](const Member& member) {
+    return (member.phase == MemberPhase::kReady || member.phase == MemberPhase::kStopped) &&
+           member.kill_cause.empty();  // one that is being killed will be replaced
+  });
+  if (!complete) return;
+  const absl::StatusOr<recovery::Cut> cut = recovery::DecideCut(MakeCutInput(job));
+  if (!cut.ok()) {
+    EndJob(job, v1::FAILED, "cut_undecidable", std::string(cut.status().message()), context);
+    return;
+  }
+  Assign(job, *cut, context);
+}
+
+void OnReady(Job& job, Member& member, const v1::Ready& ready, Context& context) {
+  if (member.phase != MemberPhase::kStarting) return;
+  member.phase = MemberPhase::kReady;
+  member.pid = ready.pid();
+  if (member.kill_cause.empty()) member.limit = kNoLimit;
+  MaybeDecide(job, context);
+}
+
+void OnStopped(Job& job, Member& member, const v1::RankReport& report, Context& context) {
+  const uint32_t epoch = report.job_epoch();
+  if (job.stage == Stage::kForming || job.stage == Stage::kTraining) {
+    if (epoch != job.record.job_epoch()) return;  // of an arrangement that is over
+    OnDisturbance(job, member, "collective_failed", report.stopped().cause(), context);
+  }
+  if (job.stage != Stage::kCollecting || member.phase != MemberPhase::kStopping) return;
+  const uint32_t preparing = job.arrangement.job_epoch();
+  const bool answers = epoch == member.assigned_epoch || epoch + 1 == preparing ||
+                       (member.assignment_uncertain && epoch < preparing);
+  if (!answers) return;
+  member.stopped = report.stopped();
+  if (report.stopped().has_state()) member.step = report.stopped().step();
+  member.phase = MemberPhase::kStopped;
+  if (member.kill_cause.empty()) member.limit = kNoLimit;
+  MaybeDecide(job, context);
+}
+
+void OnFormed(Job& job, Member& member, const v1::RankReport& report, Context& context) {
+  if (job.stage != Stage::kForming || report.job_epoch() != job.record.job_epoch()) return;
+  member.phase = MemberPhase::kTraining;
+  member.step = std::max(member.step, report.formed().step());
+  MoveProgressLimit(job, context);
+  const bool complete = std::ranges::all_of(
+      job.members, [](const Member& each) { return each.phase != MemberPhase::kForming; });
+  if (!complete) return;
+  job.stage = Stage::kTraining;
+  job.progress.set_formed_epoch(job.record.job_epoch());
+  context.changes.TouchProgress(job);
+  NoteFormed(job, context);
+  MaybeRunning(job, context);
+  MaybeSucceed(job, context);  // another agent's news of its end may have come first
+}
+
+void MaybeRunning(Job& job, Context& context) {
+  const bool under_way = job.record.state() == v1::STARTING || job.record.state() == v1::RECOVERING;
+  if (!under_way || job.stage != Stage::kTraining) return;
+  const uint32_t start = job.arrangement.start_step();
+  const bool advanced = start >= job.record.total_steps() ||
+                        std::ranges::all_of(job.members, [start](const Member& member) {
+                          return member.step > start || member.phase == MemberPhase::kFinished;
+                        });
+  if (!advanced) return;
+  const bool recovered = job.record.state() == v1::RECOVERING;
+  CloseIncident(job, context);
+  SetState(job, v1::RUNNING, recovered ? "recovered" : "all_ranks_training",
+           fmt::format("every rank has committed step {} of {}", start, job.record.total_steps()),
+           context.now, context.changes);
+}
+
+void MoveProgressLimit(Job& job, const Context& context) {
+  job.progress_limit =
+      context.now.steady + std::chrono::seconds(job.spec().recovery().step_deadline_seconds());
+}
+
+}  // namespace tundish::jobs

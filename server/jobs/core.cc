@@ -1,0 +1,241 @@
+#include "server/jobs/core.h"
+
+#include <algorithm>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "runtime/base/ulid.h"
+#include "server/jobs/arrangement.h"
+#include "server/jobs/deadlines.h"
+#include "server/jobs/losses.h"
+#include "server/scheduler/scheduler.h"
+
+namespace tundish::jobs {
+namespace {
+
+ReadUpdates ReadFrom(store::Store& store, boost::asio::any_io_executor loop) {
+  return [&store, loop](const std::string& job_id, uint32_t after_seq, int limit, auto done) {
+    store.ReadUpdatesAsync(job_id, after_seq, limit, [loop, done](store::Store::Updates updates) {
+      boost::asio::post(
+          loop, [done, updates = std::move(updates)]() mutable { done(std::move(updates)); });
+    });
+  };
+}
+
+scheduler::PendingJob ToPending(const Job& job) {
+  return {.job_id = job.id(),
+          .tenant = job.spec().tenant(),
+          .priority = job.spec().priority(),
+          .submitted = FromTimestamp(job.record.submitted()),
+          .tensor = job.spec().parallel().tensor(),
+          .data = job.spec().parallel().data(),
+          .device_kind = job.spec().parallel().device()};
+}
+
+}  // namespace
+
+Core::Core(Parts parts)
+    : parts_(std::move(parts)),
+      committer_(parts_.loop, parts_.store,
+                 [this](std::chrono::duration<double> took) {
+                   if (parts_.observer != nullptr) parts_.observer->OnCommit(took);
+                 }),
+      streams_(ReadFrom(parts_.store, parts_.loop), parts_.settings.reader_bound_bytes) {}
+
+Core::~Core() = default;
+
+Context Core::MakeContext(Changes& changes) {
+  return {parts_.clock(), changes, nodes_, rendezvous_, parts_.settings};
+}
+
+void Core::Commit(Changes changes) {
+  if (changes.empty()) return;
+  changes.Seal();
+  store::WriteBatch writes = std::move(changes.writes);
+  auto leaving = std::make_shared<Changes>(std::move(changes));
+  committer_.Commit(std::move(writes), [this, leaving](const absl::Status& status) {
+    if (status.ok()) Leave(*leaving);
+  });
+}
+
+/// What became durable leaves: updates to readers, orders and acknowledgements to agents.
+void Core::Leave(const Changes& changes) {
+  for (const auto& [job_id, updates] : changes.updates) {
+    const v1::JobUpdate& last = updates.back();
+    streams_.Publish(job_id, updates, last.has_event() && IsTerminal(last.event().state()));
+    if (parts_.observer == nullptr) continue;
+    const Job* job = FindExact(job_id);
+    for (const v1::JobUpdate& update : updates) parts_.observer->OnUpdate(*job, update);
+  }
+  for (const Order& order : changes.orders) SendOrder(order);
+  for (const auto& [to, number] : changes.acks) {
+    v1::CoordinatorMessage message;
+    message.mutable_ack()->set_worker_id(to.second);
+    message.mutable_ack()->set_number(number);
+    SendOrder({to.first, std::move(message)});
+  }
+  if (parts_.remove_folder) {
+    for (const std::string& folder : changes.obsolete_folders) parts_.remove_folder(folder);
+  }
+}
+
+/// An order for an agent that is away is dropped: its registration brings the ranks up to date.
+void Core::SendOrder(const Order& order) {
+  Node* node = nodes_.Find(order.node);
+  if (node == nullptr || node->link == nullptr) return;
+  if (order.message.has_start_worker()) {
+    const v1::StartWorker& start = order.message.start_worker();
+    Job* job = FindExact(start.job_id());
+    Member* member = job == nullptr ? nullptr : job->FindMember(start.worker_id());
+    if (member == nullptr || member->start_sent || job->ended()) return;
+    member->start_sent = true;
+  }
+  if (!node->link->Send(order.message)) {
+    spdlog::warn("event=agent_too_slow node={}", node->name);
+    const std::shared_ptr<AgentLink> link = node->link;
+    link->End(absl::ResourceExhaustedError("the agent reads its orders too slowly; connect again"));
+    OnAgentGone(link.get());
+  }
+}
+
+/// Gives every job that waits for its data check an agent that sees files, the least busy one
+/// first.
+void Core::StartChecks(Context& context) {
+  std::map<std::string, int> running;
+  for (const auto& [id, job] : jobs_) {
+    if (!job->check.node.empty()) ++running[job->check.node];
+  }
+  for (const auto& [id, job] : jobs_) {
+    if (job->ended() || job->check.done || !job->check.task_id.empty()) continue;
+    const Node* best = nullptr;
+    for (const auto& [name, node] : nodes_.nodes()) {
+      if (node.ready() && (best == nullptr || running[name] < running[best->name])) best = &node;
+    }
+    if (best == nullptr) return;
+    ++running[best->name];
+    job->check.task_id = NewUlid(context.now.wall);
+    job->check.node = best->name;
+    v1::CoordinatorMessage message;
+    v1::RunTask* task = message.mutable_run_task();
+    task->set_task_id(job->check.task_id);
+    task->set_job_id(id);
+    *task->mutable_check_data() = job->spec();
+    context.changes.Send(best->name, std::move(message));
+  }
+}
+
+/// Free devices go to jobs that recover first, then to waiting ones.
+void Core::Schedule(Context& context) {
+  context.changes.schedule = false;
+  StartChecks(context);
+  for (const auto& [id, job] : jobs_) {
+    if (job->record.state() == v1::RECOVERING) FillVacancies(*job, context);
+  }
+  scheduler::Input input{.now = context.now.wall};
+  for (const auto& [id, job] : jobs_) {
+    if (job->record.state() == v1::PENDING && job->check.done) {
+      input.pending.push_back(ToPending(*job));
+    }
+  }
+  if (input.pending.empty()) return;
+  input.nodes = nodes_.View();
+  const scheduler::Decision decision = scheduler::Decide(input);
+  for (const scheduler::Start& start : decision.starts) {
+    PlaceJob(*jobs_.at(start.job_id), start.placement, context);
+  }
+  for (const scheduler::Waiting& waiting : decision.waiting) {
+    Job& job = *jobs_.at(waiting.job_id);
+    job.wait_reason = waiting.reason;
+    job.record.set_reason(std::string(scheduler::WaitCodeName(waiting.code)));
+    job.record.set_message(waiting.reason);
+    context.changes.TouchJob(job);
+  }
+}
+
+void Core::Tick() {
+  if (closed_) return;
+  Change([this](Context& context) {
+    rendezvous_.ExpireWaits(context.now.steady);
+    CheckNodes(context);
+    for (const auto& [id, job] : jobs_) {
+      if (!job->members.empty()) CheckDeadlines(*job, context);
+    }
+    if (parts_.observer != nullptr) {
+      parts_.observer->OnTick(jobs_, nodes_, committer_, context.now);
+    }
+  });
+}
+
+void Core::CheckNodes(Context& context) {
+  for (auto& [name, node] : nodes_.nodes()) {
+    const auto silent = context.now.steady - node.last_heard;
+    if (silent <= parts_.settings.unreachable_after) continue;
+    if (!std::exchange(node.unreachable, true)) {
+      spdlog::warn("event=node_unreachable node={} silent_ms={}", name,
+                   std::chrono::duration_cast<std::chrono::milliseconds>(silent).count());
+      context.changes.schedule = true;
+    }
+    if (silent <= parts_.settings.lost_after) continue;
+    for (const auto& [id, job] : jobs_) {
+      if (job->ended()) {
+        std::erase_if(job->members, [&](const Member& member) { return member.node == name; });
+      } else if (MayGiveUp(*job, node, context.now)) {
+        spdlog::warn("event=host_lost job={} node={}", id, name);
+        OnHostLost(*job, name, context);
+      }
+    }
+  }
+}
+
+/// A host is given up only when that helps: not while its ranks' peers advance (then only the agent
+/// is gone), and not while the rest of the cluster could not take its ranks and nobody waits for
+/// them.
+bool Core::MayGiveUp(const Job& job, const Node& node, Now now) const {
+  int ranks_there = 0;
+  bool ranks_elsewhere = false;
+  for (const Member& member : job.members) {
+    if (member.node == node.name) {
+      ranks_there += member.alive();
+    } else {
+      ranks_elsewhere = ranks_elsewhere || member.alive();
+    }
+  }
+  if (ranks_there == 0) return false;
+  if (ranks_elsewhere) return now.steady - job.last_advance > parts_.settings.lost_after;
+  int free = 0;
+  for (const scheduler::NodeView& view : nodes_.View()) {
+    if (!view.ready || view.drained) continue;
+    free += static_cast<int>(std::ranges::count_if(view.devices, [&job](const auto& device) {
+      return device.free && device.kind == job.spec().parallel().device();
+    }));
+  }
+  return free >= ranks_there;
+}
+
+void Core::CallStore(const v1::StoreRequest& request, rendezvous::StoreTable::Done done) {
+  if (closed_) {
+    done(absl::UnavailableError("the coordinator is going down; try again"));
+    return;
+  }
+  rendezvous_.Call(request, parts_.clock().steady,
+                   [this, done = std::move(done)](absl::StatusOr<v1::StoreReply> reply) {
+                     if (closed_) reply = absl::UnavailableError("the coordinator is going down");
+                     done(std::move(reply));
+                   });
+}
+
+void Core::Close() {
+  if (std::exchange(closed_, true)) return;
+  for (const auto& [id, job] : jobs_) rendezvous_.Close(id);  // ends the waits
+  const absl::Status going_down =
+      absl::UnavailableError("the coordinator is going down; try again");
+  streams_.EndAll(going_down);
+  for (auto& [name, node] : nodes_.nodes()) {
+    if (node.link != nullptr) std::exchange(node.link, nullptr)->End(going_down);
+  }
+  committer_.Close();
+}
+
+}  // namespace tundish::jobs

@@ -1,0 +1,51 @@
+#include "server/jobs/deadlines.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "server/jobs/arrangement.h"
+#include "server/jobs/losses.h"
+
+namespace tundish::jobs {
+namespace {
+
+std::string OverdueCause(const Job& job, const Member& member) {
+  if (!member.kill_cause.empty()) return member.kill_cause;
+  if (job.ended()) return "job_ended";
+  return member.phase == MemberPhase::kStarting ? "start_deadline" : "stop_deadline";
+}
+
+/// The only member with the fewest steps; null if several share that place.
+Member* LeastAdvanced(Job& job) {
+  const auto least = std::ranges::min_element(job.members, {}, &Member::step);
+  return std::ranges::count(job.members, least->step, &Member::step) == 1 ? &*least : nullptr;
+}
+
+void OnHang(Job& job, Context& context) {
+  const std::string detail =
+      fmt::format("no rank made progress for {} s", job.spec().recovery().step_deadline_seconds());
+  Member* victim = job.stage == Stage::kTraining ? LeastAdvanced(job) : nullptr;
+  if (victim != nullptr && victim->kill_cause.empty()) {
+    MoveProgressLimit(job, context);
+    KillMember(job, *victim, "step_deadline", context);
+  } else {
+    OnDisturbance(job, job.members.front(), "step_deadline", detail, context);
+  }
+}
+
+}  // namespace
+
+void CheckDeadlines(Job& job, Context& context) {
+  for (Member& member : job.members) {
+    // While the agent is away nothing can be asked of the rank; its return sets new limits.
+    const Node* node = context.nodes.Find(member.node);
+    if (node == nullptr || !node->ready()) continue;
+    if (member.alive() && member.limit <= context.now.steady) {
+      KillMember(job, member, OverdueCause(job, member), context);
+    }
+  }
+  if (job.progress_limit <= context.now.steady && !job.ended()) OnHang(job, context);
+}
+
+}  // namespace tundish::jobs

@@ -1,0 +1,161 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <google/protobuf/timestamp.pb.h>
+
+#include "server/jobs/changes.h"
+#include "server/jobs/settings.h"
+#include "server/recovery/cut.h"
+#include "tundish/v1/job.pb.h"
+#include "tundish/v1/state.pb.h"
+
+namespace tundish::jobs {
+
+/// Where a member stands, as the coordinator knows it.
+enum class MemberPhase {
+  /// No process: its host is lost and no other device is free.
+  kVacant,
+  /// Ordered; not Ready yet.
+  kStarting,
+  /// Up, never assigned.
+  kReady,
+  /// Has its assignment; not Formed yet.
+  kForming,
+  kTraining,
+  /// Told to stop; silent so far.
+  kStopping,
+  kStopped,
+  kFinished,
+  /// The process is gone, or the job has ended.
+  kGone,
+};
+
+std::string_view MemberPhaseName(MemberPhase phase);
+
+/// One slot of the mesh and the process that holds it.
+struct Member {
+  int dp = 0;
+  int tp = 0;
+  std::string worker_id;
+  std::string secret;
+  std::string node;
+  std::vector<std::string> devices;
+  uint32_t pid = 0;
+  MemberPhase phase = MemberPhase::kVacant;
+  /// Steps committed.
+  uint32_t step = 0;
+  /// job_epoch of the last assignment ordered; 0 before the first.
+  uint32_t assigned_epoch = 0;
+  /// The coordinator was away: the last assignment may not have arrived.
+  bool assignment_uncertain = false;
+  /// The answer to the Stop in force.
+  std::optional<v1::Stopped> stopped;
+  /// StartWorker has left for the agent, or the agent knows the process.
+  bool start_sent = false;
+  /// Highest report number handled.
+  uint64_t last_number = 0;
+  /// Highest number seen beyond a gap; 0: no gap. See OnReport.
+  uint64_t gap_high = 0;
+  /// When the limit of what is awaited from it ends; max: nothing is awaited.
+  std::chrono::steady_clock::time_point limit = std::chrono::steady_clock::time_point::max();
+  /// Set once a kill was ordered: why, in an incident's words ("step_deadline").
+  std::string kill_cause;
+
+  bool alive() const { return phase != MemberPhase::kVacant && phase != MemberPhase::kGone; }
+};
+
+/// What the ranks of the job are doing together.
+enum class Stage {
+  /// No ranks.
+  kIdle,
+  /// An arrangement is in preparation: processes start or stop.
+  kCollecting,
+  /// Assigned; not every member has Formed.
+  kForming,
+  kTraining,
+  kEnded,
+};
+
+/// StepDone reports of one step, by slot.
+using StepReports = std::map<int, v1::RankReport>;
+
+/// The data check before placement.
+struct DataCheck {
+  bool done = false;
+  /// Both empty when no agent has it.
+  std::string task_id;
+  std::string node;
+};
+
+/// One job: what is stored (record, progress, arrangement) and what follows from it.
+struct Job {
+  v1::Job record;
+  v1::JobProgress progress;
+  /// The newest; `starts` is empty while it is in preparation.
+  v1::Arrangement arrangement;
+  std::vector<v1::CheckpointRecord> checkpoints;
+
+  Stage stage = Stage::kIdle;
+  DataCheck check;
+  std::vector<Member> members;
+  /// Why it waits for devices, in the scheduler's words.
+  std::string wait_reason;
+  /// When a kill of hung ranks is due; moved by every sign of progress.
+  std::chrono::steady_clock::time_point progress_limit =
+      std::chrono::steady_clock::time_point::max();
+  /// Last StepDone heard.
+  std::chrono::steady_clock::time_point last_advance;
+
+  /// Next metric point to publish, and the reports of it and later ones.
+  uint32_t next_point = 0;
+  std::map<uint32_t, StepReports> steps;
+  /// Points below it are covered by a cut.
+  uint32_t covered = 0;
+  /// job_epoch → first step that did not survive it.
+  std::map<uint32_t, uint32_t> cuts;
+  /// Checkpoint folder → shards reported so far, by tp.
+  std::map<std::string, StepReports> shards;
+  /// Step times of the last points, for the ETA.
+  std::vector<double> recent_step_seconds;
+  std::optional<recovery::KnownSums> known_sums;
+
+  /// The incident being recovered from: an entry of record.incidents; none: -1.
+  int open_incident = -1;
+  std::chrono::steady_clock::time_point incident_began;
+
+  const std::string& id() const { return record.job_id(); }
+  const v1::JobSpec& spec() const { return record.spec(); }
+  int tensor() const { return spec().parallel().tensor(); }
+  bool ended() const { return stage == Stage::kEnded; }
+  Member* FindMember(std::string_view worker_id);
+  int SlotOf(const Member& member) const { return member.dp * tensor() + member.tp; }
+  /// `progress` as it has to be stored: with the reports that only memory holds.
+  v1::JobProgress DurableProgress() const;
+  /// As `describe` shows it.
+  v1::Job Describe() const;
+};
+
+bool IsTerminal(v1::JobState state);
+/// "RUNNING" → "running".
+std::string StateWord(v1::JobState state);
+
+google::protobuf::Timestamp ToTimestamp(std::chrono::system_clock::time_point time);
+std::chrono::system_clock::time_point FromTimestamp(const google::protobuf::Timestamp& time);
+
+/// Completes `event` with the job's state and job_epoch and publishes it with the next seq.
+void Emit(Job& job, v1::JobEvent event, Now now, Changes& changes);
+void EmitMetric(Job& job, v1::MetricPoint point, Now now, Changes& changes);
+void EmitLog(Job& job, v1::LogLine line, Now now, Changes& changes);
+
+/// Moves the job to `state` and publishes "state_changed".
+void SetState(Job& job, v1::JobState state, std::string reason, std::string message, Now now,
+              Changes& changes);
+
+}  // namespace tundish::jobs

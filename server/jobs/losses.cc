@@ -1,0 +1,218 @@
+#include "server/jobs/losses.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "server/jobs/arrangement.h"
+#include "server/jobs/lifecycle.h"
+
+namespace tundish::jobs {
+namespace {
+
+double MillisecondsSince(std::chrono::steady_clock::time_point then, Now now) {
+  return std::chrono::duration<double, std::milli>(now.steady - then).count();
+}
+
+v1::Incident* OpenIncidentOf(Job& job) {
+  return job.open_incident < 0 ? nullptr : job.record.mutable_incidents(job.open_incident);
+}
+
+void StoreIncident(Job& job, const v1::Incident& incident, Context& context) {
+  context.changes.writes.PutIncident(job.id(), incident);
+  context.changes.TouchJob(job);
+}
+
+void EmitLost(Job& job, const Member& member, const Loss& loss, Context& context) {
+  v1::JobEvent event;
+  event.set_type("rank_lost");
+  event.set_reason("rank_" + loss.cause);
+  event.set_message(fmt::format("rank dp={} tp={} on {} is gone: {}{}{}", member.dp, member.tp,
+                                member.node, loss.cause, loss.detail.empty() ? "" : ": ",
+                                loss.detail));
+  Emit(job, std::move(event), context.now, context.changes);
+}
+
+/// Opens the incident, or gives the open one its true cause: a death explains the collectives that
+/// failed because of it, though their news may come first.
+void NoteIncident(Job& job, const Member& member, const Loss& loss, Context& context) {
+  v1::Incident* incident = OpenIncidentOf(job);
+  if (incident == nullptr) {
+    job.open_incident = job.record.incidents_size();
+    job.incident_began = context.now.steady;
+    incident = job.record.add_incidents();
+    incident->set_number(job.record.incidents_size());
+    *incident->mutable_time() = ToTimestamp(context.now.wall);
+    incident->set_from_job_epoch(job.record.job_epoch());
+  } else if (incident->cause() != "collective_failed") {
+    return;
+  }
+  incident->set_dp(member.dp);
+  incident->set_tp(member.tp);
+  incident->set_node(member.node);
+  incident->set_cause(loss.cause);
+  incident->set_detect_ms(loss.detect_ms);
+  StoreIncident(job, *incident, context);
+}
+
+/// Counts a failure. False if that was one too many; the job has failed then.
+bool CountFailure(Job& job, const Loss& loss, Context& context) {
+  job.progress.set_failures(job.progress.failures() + 1);
+  context.changes.TouchProgress(job);
+  const uint32_t budget = job.spec().recovery().max_failures();
+  if (job.progress.failures() <= budget) return true;
+  const std::string first =
+      job.record.incidents().empty() ? loss.cause : job.record.incidents(0).cause();
+  EndJob(job, v1::FAILED, "rank_" + first,
+         fmt::format("{} failures of ranks, recovery.max_failures allows {}; the first: {}{}{}",
+                     job.progress.failures(), budget, first,
+                     loss.detail.empty() ? "" : "; the last: ", loss.detail),
+         context);
+  return false;
+}
+
+void EnterRecovering(Job& job, const std::string& reason, const std::string& message,
+                     Context& context) {
+  if (job.record.state() != v1::RECOVERING) {
+    SetState(job, v1::RECOVERING, reason, message, context.now, context.changes);
+  }
+  if (job.stage != Stage::kCollecting) BeginCollection(job, context);
+}
+
+void Vacate(Member& member) {
+  member = {.dp = member.dp, .tp = member.tp, .phase = MemberPhase::kVacant};
+}
+
+/// A free device for the slot: on a host that already has ranks of the job, else anywhere.
+bool FindDevice(const Job& job, Member& member, const Context& context) {
+  const scheduler::NodeView* best = nullptr;
+  std::string device;
+  const std::vector<scheduler::NodeView> views = context.nodes.View();
+  const auto has_ranks = [&job](const scheduler::NodeView& view) {
+    return std::ranges::find(job.members, view.node, &Member::node) != job.members.end();
+  };
+  for (const scheduler::NodeView& view : views) {
+    if (!view.ready || view.drained ||
+        (best != nullptr && (has_ranks(*best) || !has_ranks(view)))) {
+      continue;
+    }
+    const auto free = std::ranges::find_if(view.devices, [&](const scheduler::NodeDevice& each) {
+      return each.free && each.kind == job.spec().parallel().device();
+    });
+    if (free == view.devices.end()) continue;
+    best = &view;
+    device = free->name;
+  }
+  if (best == nullptr) return false;
+  member.node = best->node;
+  member.devices = {device};
+  return true;
+}
+
+}  // namespace
+
+void OnMemberGone(Job& job, Member& member, const Loss& loss, Context& context) {
+  Loss named = loss;
+  if (!member.kill_cause.empty()) named.cause = member.kill_cause;
+  spdlog::warn("event=rank_lost job={} job_epoch={} dp={} tp={} node={} worker={} cause={}",
+               job.id(), job.record.job_epoch(), member.dp, member.tp, member.node,
+               member.worker_id, named.cause);
+  const bool counted = job.open_incident >= 0 &&
+                       job.record.incidents(job.open_incident).cause() == "collective_failed";
+  NoteIncident(job, member, named, context);
+  EmitLost(job, member, named, context);
+  member.phase = MemberPhase::kGone;
+  if (!counted && !CountFailure(job, named, context)) return;
+  const Node* node = context.nodes.Find(member.node);
+  const bool reusable = node != nullptr && node->ready() && !node->drained;
+  EnterRecovering(job, "rank_" + named.cause,
+                  fmt::format("rank dp={} tp={} on {} was lost ({})", member.dp, member.tp,
+                              member.node, named.cause),
+                  context);
+  if (reusable) {
+    StartMember(job, member, context);
+  } else {
+    Vacate(member);
+    FillVacancies(job, context);
+  }
+  StoreArrangement(job, context);
+}
+
+void OnHostLost(Job& job, const std::string& node, Context& context) {
+  bool first = true;
+  for (Member& member : job.members) {
+    if (member.node != node || !member.alive()) continue;
+    const Loss loss{.cause = "host_lost"};
+    EmitLost(job, member, loss, context);
+    if (std::exchange(first, false)) {
+      NoteIncident(job, member, loss, context);
+      if (!CountFailure(job, loss, context)) return;
+    }
+    Vacate(member);
+  }
+  if (first) return;
+  EnterRecovering(job, "rank_host_lost", fmt::format("host {} is lost", node), context);
+  FillVacancies(job, context);
+  StoreArrangement(job, context);
+}
+
+void FillVacancies(Job& job, Context& context) {
+  bool filled = false;
+  for (Member& member : job.members) {
+    if (member.phase != MemberPhase::kVacant || !FindDevice(job, member, context)) continue;
+    StartMember(job, member, context);
+    filled = true;
+  }
+  if (filled) StoreArrangement(job, context);
+}
+
+void OnDisturbance(Job& job, Member& member, const std::string& cause, const std::string& detail,
+                   Context& context) {
+  const Loss loss{.cause = cause, .detail = detail};
+  NoteIncident(job, member, loss, context);
+  if (!CountFailure(job, loss, context)) return;
+  EnterRecovering(job, cause,
+                  fmt::format("rank dp={} tp={} on {}: {}{}{}", member.dp, member.tp, member.node,
+                              cause, detail.empty() ? "" : ": ", detail),
+                  context);
+}
+
+void NoteCut(Job& job, uint32_t cut_step, uint32_t steps_lost, std::string_view restored_from,
+             Context& context) {
+  v1::Incident* incident = OpenIncidentOf(job);
+  if (incident == nullptr) return;
+  incident->set_to_job_epoch(job.record.job_epoch());
+  incident->set_cut_step(cut_step);
+  incident->set_steps_lost(incident->steps_lost() + steps_lost);
+  incident->set_restored_from(std::string(restored_from));
+  incident->set_quiesce_ms(MillisecondsSince(job.incident_began, context.now));
+  StoreIncident(job, *incident, context);
+}
+
+void NoteFormed(Job& job, Context& context) {
+  v1::Incident* incident = OpenIncidentOf(job);
+  if (incident == nullptr) return;
+  incident->set_restore_ms(MillisecondsSince(job.incident_began, context.now));
+  StoreIncident(job, *incident, context);
+}
+
+void CloseIncident(Job& job, Context& context) {
+  v1::Incident* incident = OpenIncidentOf(job);
+  if (incident == nullptr) return;
+  incident->set_first_step_ms(MillisecondsSince(job.incident_began, context.now));
+  incident->set_total_ms(incident->detect_ms() + incident->first_step_ms());
+  incident->set_closed(true);
+  StoreIncident(job, *incident, context);
+  v1::JobEvent event;
+  event.set_type("recovered");
+  event.set_reason(incident->restored_from());
+  event.set_message(fmt::format("recovered from {} in {:.0f} ms, {} steps lost", incident->cause(),
+                                incident->total_ms(), incident->steps_lost()));
+  *event.mutable_incident() = *incident;
+  job.open_incident = -1;
+  Emit(job, std::move(event), context.now, context.changes);
+}
+
+}  // namespace tundish::jobs

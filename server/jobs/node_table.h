@@ -1,0 +1,83 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <absl/status/status.h>
+
+#include "server/jobs/settings.h"
+#include "server/scheduler/scheduler.h"
+#include "tundish/v1/node.pb.h"
+#include "tundish/v1/state.pb.h"
+
+namespace tundish::jobs {
+
+/// The coordinator's end of one agent's stream. Called on the core loop.
+class AgentLink {
+ public:
+  virtual ~AgentLink() = default;
+  /// False if the stream has ended or the agent reads too slowly.
+  virtual bool Send(v1::CoordinatorMessage message) = 0;
+  virtual void End(const absl::Status& status) = 0;
+};
+
+/// Who holds a device: a rank being started, running or being ended.
+struct Occupant {
+  std::string job_id;
+  std::string worker_id;
+};
+
+struct Node {
+  std::string name;
+  std::string incarnation;
+  v1::Register registration;
+  bool drained = false;
+  /// Null while the agent is away.
+  std::shared_ptr<AgentLink> link;
+  std::chrono::steady_clock::time_point last_heard;
+  std::chrono::system_clock::time_point last_heard_wall;
+  /// Nothing heard for Settings::unreachable_after, or no stream.
+  bool unreachable = true;
+  /// Unreachable for so long that its ranks are given up.
+  bool lost = false;
+  /// Device name → occupant.
+  std::map<std::string, Occupant> occupied;
+
+  bool ready() const { return link != nullptr && !unreachable && !lost; }
+};
+
+/// Every node ever registered, and who holds its devices. Lives on the core loop.
+class NodeTable {
+ public:
+  /// From the store, at the start: known, not connected, heard of just now.
+  void Load(const v1::NodeRecord& record, Now now);
+
+  /// Takes a registration; occupancy is left for the caller to reconcile.
+  /// Errors: InvalidArgument for an empty or overlong name, no incarnation, more than 1024 devices,
+  /// or a device listed twice.
+  static absl::Status CheckRegistration(const v1::AgentMessage& message);
+  Node& Register(const v1::AgentMessage& message, std::shared_ptr<AgentLink> link, Now now);
+
+  /// Null if unknown.
+  Node* Find(std::string_view name);
+  std::map<std::string, Node, std::less<>>& nodes() { return nodes_; }
+
+  void Occupy(std::string_view node, const std::vector<std::string>& devices, Occupant occupant);
+  /// Frees what `worker_id` holds on `node`. True if it held anything.
+  bool Free(std::string_view node, std::string_view worker_id);
+
+  /// What the scheduler decides on.
+  std::vector<scheduler::NodeView> View() const;
+  v1::ListNodesResponse Describe() const;
+  static v1::NodeRecord Record(const Node& node);
+
+ private:
+  std::map<std::string, Node, std::less<>> nodes_;
+};
+
+}  // namespace tundish::jobs

@@ -1,0 +1,222 @@
+#include "server/jobs/reports.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "server/jobs/arrangement.h"
+#include "server/jobs/lifecycle.h"
+#include "server/jobs/losses.h"
+#include "server/jobs/metric_points.h"
+
+namespace tundish::jobs {
+namespace {
+
+constexpr size_t kMaxLogText = 8 << 10;
+
+/// True if a report about committed step number `steps` of an arrangement still counts: the
+/// arrangement is the one in force, or its cut kept that step.
+bool Counts(const Job& job, uint32_t job_epoch, uint32_t steps) {
+  if (job_epoch == job.record.job_epoch()) return true;
+  const auto cut = job.cuts.find(job_epoch);
+  return cut != job.cuts.end() && steps <= cut->second;
+}
+
+void OnStepDone(Job& job, Member& member, const v1::RankReport& report, Context& context) {
+  const uint32_t step = report.step().step();
+  if (!Counts(job, report.job_epoch(), step + 1)) return;
+  FileStep(job, job.SlotOf(member), report);
+  if (report.job_epoch() == job.record.job_epoch()) {
+    member.step = std::max(member.step, step + 1);
+    job.last_advance = context.now.steady;
+    if (job.stage == Stage::kForming || job.stage == Stage::kTraining) {
+      MoveProgressLimit(job, context);
+    }
+  }
+  PublishPoints(job, context);
+  MaybeRunning(job, context);
+}
+
+void OnEvaluation(Job& job, const v1::RankReport& report, Context& context) {
+  const v1::Evaluation& evaluation = report.evaluation();
+  if (!Counts(job, report.job_epoch(), evaluation.step())) return;
+  MoveProgressLimit(job, context);
+  // Every rank has the same result, and one that was cut short is done again whole.
+  if (job.record.has_evaluation() && job.record.evaluation().step() >= evaluation.step()) return;
+  *job.record.mutable_evaluation() = evaluation;
+  context.changes.TouchJob(job);
+  v1::JobEvent event;
+  event.set_type("evaluated");
+  event.set_reason("validation_split");
+  event.set_message(fmt::format(
+      "after {} steps: loss {:.4f}, accuracy {:.4f}, balanced accuracy {:.4f} on {} images",
+      evaluation.step(), evaluation.loss(), evaluation.accuracy(), evaluation.balanced_accuracy(),
+      evaluation.images()));
+  *event.mutable_evaluation() = evaluation;
+  Emit(job, std::move(event), context.now, context.changes);
+}
+
+/// Keeps the newest `keep_last` checkpoints; folders of older ones may go.
+void Prune(Job& job, Context& context) {
+  const size_t keep = std::max<uint32_t>(1, job.spec().checkpoints().keep_last());
+  while (job.checkpoints.size() > keep) {
+    const v1::Artifact& oldest = job.checkpoints.front().artifact();
+    context.changes.writes.DeleteCheckpoint(job.id(), oldest.step());
+    context.changes.obsolete_folders.push_back(oldest.path());
+    job.checkpoints.erase(job.checkpoints.begin());
+  }
+}
+
+void PublishCheckpoint(Job& job, const std::string& folder, const StepReports& reports,
+                       Context& context) {
+  v1::CheckpointRecord record;
+  record.set_job_id(job.id());
+  record.set_job_epoch(reports.begin()->second.job_epoch());
+  *record.mutable_time() = ToTimestamp(context.now.wall);
+  v1::Artifact* artifact = record.mutable_artifact();
+  artifact->set_kind("checkpoint");
+  artifact->set_path(folder);
+  artifact->set_step(reports.begin()->second.checkpoint().step());
+  uint64_t bytes = 0;
+  for (const auto& [tp, report] : reports) bytes += report.checkpoint().bytes();
+  artifact->set_bytes(bytes);
+  if (reports.size() == 1) artifact->set_sha256(reports.begin()->second.checkpoint().sha256());
+
+  const uint32_t step = artifact->step();
+  std::erase_if(job.checkpoints,
+                [step](const auto& other) { return other.artifact().step() == step; });
+  const auto place = std::ranges::upper_bound(
+      job.checkpoints, step, {}, [](const auto& other) { return other.artifact().step(); });
+  job.checkpoints.insert(place, record);
+  context.changes.writes.PutCheckpoint(record);
+  v1::JobEvent event;
+  event.set_type("checkpoint");
+  event.set_reason("all_shards_durable");
+  event.set_message(fmt::format("state after {} steps is in {}", step, folder));
+  *event.mutable_artifact() = record.artifact();
+  Emit(job, std::move(event), context.now, context.changes);
+  Prune(job, context);
+}
+
+void OnCheckpoint(Job& job, const Member& member, const v1::RankReport& report, Context& context) {
+  const v1::CheckpointWritten& written = report.checkpoint();
+  if (!Counts(job, report.job_epoch(), written.step())) return;
+  StepReports& shards = job.shards[written.path()];
+  shards[member.tp] = report;
+  if (std::ssize(shards) < job.tensor()) return;
+  const auto complete = job.shards.extract(written.path());
+  PublishCheckpoint(job, complete.key(), complete.mapped(), context);
+}
+
+void OnFinished(Job& job, Member& member, const v1::RankReport& report, Context& context) {
+  const bool together = job.stage == Stage::kForming || job.stage == Stage::kTraining;
+  if (report.job_epoch() != job.record.job_epoch() || !together) return;
+  member.phase = MemberPhase::kFinished;
+  if (report.finished().has_model()) {
+    const v1::Artifact& model = report.finished().model();
+    const bool known = std::ranges::any_of(job.record.artifacts(), [&model](const auto& artifact) {
+      return artifact.path() == model.path();
+    });
+    if (!known) {
+      *job.record.add_artifacts() = model;
+      context.changes.TouchJob(job);
+      v1::JobEvent event;
+      event.set_type("artifact");
+      event.set_reason("model_written");
+      event.set_message(fmt::format("the model is in {}", model.path()));
+      *event.mutable_artifact() = model;
+      Emit(job, std::move(event), context.now, context.changes);
+    }
+  }
+  MaybeSucceed(job, context);
+}
+
+void OnLog(Job& job, const Member& member, const v1::RankReport& report, Context& context) {
+  v1::LogLine line = report.log();
+  line.set_dp(member.dp);
+  line.set_tp(member.tp);
+  line.set_job_epoch(report.job_epoch());
+  if (line.text().size() > kMaxLogText) line.mutable_text()->resize(kMaxLogText);
+  EmitLog(job, std::move(line), context.now, context.changes);
+}
+
+void Handle(Job& job, Member& member, const v1::RankReport& report, Context& context) {
+  switch (report.body_case()) {
+    case v1::RankReport::kReady:
+      return OnReady(job, member, report.ready(), context);
+    case v1::RankReport::kStopped:
+      return OnStopped(job, member, report, context);
+    case v1::RankReport::kFormed:
+      return OnFormed(job, member, report, context);
+    case v1::RankReport::kStep:
+      return OnStepDone(job, member, report, context);
+    case v1::RankReport::kEvaluation:
+      return OnEvaluation(job, report, context);
+    case v1::RankReport::kCheckpoint:
+      return OnCheckpoint(job, member, report, context);
+    case v1::RankReport::kFinished:
+      return OnFinished(job, member, report, context);
+    case v1::RankReport::kFailed:
+      return EndJob(job, v1::FAILED, report.failed().reason(),
+                    fmt::format("rank dp={} tp={} on {}: {}", member.dp, member.tp, member.node,
+                                report.failed().message()),
+                    context);
+    case v1::RankReport::kLog:
+      return OnLog(job, member, report, context);
+    case v1::RankReport::kHello:
+    case v1::RankReport::BODY_NOT_SET:
+      return;
+  }
+}
+
+/// True if the report is the next one, or the first of a repetition that starts above a gap.
+bool InOrder(Job& job, Member& member, uint64_t number, Context& context) {
+  const bool next = number == member.last_number + 1;
+  const bool repeats_above_gap = member.gap_high != 0 && number <= member.gap_high;
+  if (next || repeats_above_gap) {
+    if (!next) {
+      spdlog::warn("event=reports_lost job={} worker={} first={} last={}", job.id(),
+                   member.worker_id, member.last_number + 1, number - 1);
+    }
+    member.gap_high = 0;
+    return true;
+  }
+  if (member.gap_high == 0) context.changes.Send(member.node, ResendOrder(job, member));
+  member.gap_high = std::max(member.gap_high, number);
+  return false;
+}
+
+}  // namespace
+
+void OnReport(Job& job, Member& member, const v1::RankReport& report, Context& context) {
+  const uint64_t number = report.number();
+  if (number == 0) return;
+  if (number > member.last_number && !InOrder(job, member, number, context)) return;
+  const std::string worker_id = member.worker_id;
+  const std::string node = member.node;
+  if (number > member.last_number) {
+    member.last_number = number;
+    context.changes.TouchProgress(job);
+    if (!job.ended()) Handle(job, member, report, context);  // `member` may be another process now
+  }
+  const Member* still = job.FindMember(worker_id);
+  context.changes.acks[{node, worker_id}] = still != nullptr ? still->last_number : number;
+}
+
+void RestoreReport(Job& job, const v1::RankReport& report) {
+  const Member* member = job.FindMember(report.worker_id());
+  if (report.has_step()) {
+    // The worker may be gone; its coordinates are in the report.
+    const int slot = member != nullptr
+                         ? job.SlotOf(*member)
+                         : report.step().time().dp() * job.tensor() + report.step().time().tp();
+    FileStep(job, slot, report);
+  } else if (report.has_checkpoint() && member != nullptr) {
+    job.shards[report.checkpoint().path()][member->tp] = report;
+  }
+}
+
+}  // namespace tundish::jobs
