@@ -1,0 +1,118 @@
+// The same tiny ViT, cut in every way, learns the same thing.
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/engine/trainer/cluster.h"
+#include "worker/engine/checkpoint/model_file.h"
+
+namespace tundish::testing {
+namespace {
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<v1::Evaluation> evaluations;
+  checkpoint::FullTensors weights;
+  std::vector<std::vector<float>> states;
+};
+
+class ParityTest : public ::testing::Test {
+ protected:
+  ParityTest() { WriteTinyImages(images_.path(), 20); }
+
+  Outcome Train(int tensor, int data) {
+    const TemporaryFolder artifacts;
+    Cluster cluster(TinySpec(images_.path(), tensor, data), artifacts.path());
+    cluster.Run(1);
+    Outcome outcome;
+    for (const auto& rank : cluster.ranks()) {
+      EXPECT_EQ(rank->error, "") << "rank dp " << rank->dp << " tp " << rank->tp;
+      EXPECT_EQ(rank->recorder->finished.size(), 1U);
+      EXPECT_EQ(rank->recorder->steps.size(), 20U);
+      outcome.states.push_back(Cluster::State(*rank));
+    }
+    const Recorder& first = *cluster.rank(0, 0).recorder;
+    for (const v1::StepDone& step : first.steps) {
+      outcome.losses.push_back(step.loss());
+      outcome.norms.push_back(step.gradient_norm());
+    }
+    outcome.evaluations = first.evaluations;
+    const auto weights = checkpoint::ReadModelFile(
+        (std::filesystem::path(artifacts.path()) / first.finished.at(0).model().path()).string());
+    EXPECT_TRUE(weights.ok()) << weights.status();
+    if (weights.ok()) outcome.weights = *weights;
+    return outcome;
+  }
+
+  const TemporaryFolder images_;
+};
+
+// fp32, 20 steps of AdamW at a peak rate of 2e-3: arrangements differ only in the order of
+// additions. Measured: at most 1e-6 in the losses and 2e-5 in the weights.
+constexpr double kLossTolerance = 2e-5;
+constexpr double kWeightTolerance = 2e-4;
+
+TEST_F(ParityTest, EveryArrangementLearnsTheSame) {
+  const Outcome whole = Train(1, 1);
+  ASSERT_EQ(whole.losses.size(), 20U);
+  EXPECT_LT(whole.losses.back(), whole.losses.front());
+  struct Case {
+    int tensor;
+    int data;
+  };
+  for (const Case& c : {Case{2, 1}, Case{1, 2}, Case{2, 2}, Case{4, 1}}) {
+    SCOPED_TRACE(fmt::format("tensor {} data {}", c.tensor, c.data));
+    const Outcome cut = Train(c.tensor, c.data);
+    ASSERT_EQ(cut.losses.size(), whole.losses.size());
+    double loss_gap = 0;
+    for (size_t step = 0; step < whole.losses.size(); ++step) {
+      loss_gap = std::max(loss_gap, std::abs(cut.losses[step] - whole.losses[step]));
+      EXPECT_NEAR(cut.losses[step], whole.losses[step], kLossTolerance) << "step " << step;
+      EXPECT_NEAR(cut.norms[step], whole.norms[step], 1e-3 * whole.norms[step]) << "step " << step;
+    }
+    ASSERT_EQ(cut.weights.size(), whole.weights.size());
+    double weight_gap = 0;
+    for (const auto& [name, tensor] : whole.weights) {
+      const double gap = (cut.weights.at(name) - tensor).abs().max().item<double>();
+      weight_gap = std::max(weight_gap, gap);
+      EXPECT_LE(gap, kWeightTolerance) << name;
+    }
+    RecordProperty(fmt::format("gaps_{}x{}", c.tensor, c.data),
+                   fmt::format("loss {} weight {}", loss_gap, weight_gap));
+    ASSERT_EQ(cut.evaluations.size(), whole.evaluations.size());
+    for (size_t i = 0; i < cut.evaluations.size(); ++i) {
+      EXPECT_EQ(cut.evaluations[i].images(), whole.evaluations[i].images());
+      EXPECT_NEAR(cut.evaluations[i].loss(), whole.evaluations[i].loss(), 1e-4);
+    }
+  }
+}
+
+TEST_F(ParityTest, SameRunSameBits) {
+  const Outcome once = Train(2, 2);
+  const Outcome again = Train(2, 2);
+  EXPECT_EQ(once.losses, again.losses);
+  ASSERT_EQ(once.states.size(), 4U);
+  EXPECT_EQ(once.states, again.states);
+  // A column holds one set of weights; ranks are ordered by (dp, tp).
+  EXPECT_EQ(once.states[0], once.states[2]);
+  EXPECT_EQ(once.states[1], once.states[3]);
+}
+
+TEST_F(ParityTest, EvaluatesEveryImageOnceAndOnTime) {
+  const Outcome cut = Train(1, 2);
+  // 20 steps of 7 over the training images, every second pass, and at the end.
+  ASSERT_FALSE(cut.evaluations.empty());
+  EXPECT_EQ(cut.evaluations.back().step(), 20U);
+  for (const v1::Evaluation& evaluation : cut.evaluations) {
+    uint32_t counted = 0;
+    for (const uint32_t count : evaluation.confusion()) counted += count;
+    EXPECT_EQ(counted, evaluation.images());
+    EXPECT_EQ(evaluation.classes_size(), 3);
+  }
+}
+
+}  // namespace
+}  // namespace tundish::testing

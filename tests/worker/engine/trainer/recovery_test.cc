@@ -1,0 +1,257 @@
+// A rank dies at every point of a step; the weights at the end are those of a run without deaths.
+#include <filesystem>
+#include <optional>
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/engine/trainer/cluster.h"
+#include "worker/engine/trainer/sums.h"
+
+namespace tundish::testing {
+namespace {
+
+using trainer::StepPoint;
+
+constexpr uint32_t kStep = 5;
+
+bool HoldsAfter(const Rank& rank, uint32_t step) {
+  const v1::Stopped& at = rank.standing;
+  return !rank.killed && at.has_state() &&
+         (at.step() == step || (at.step() + 1 == step && at.phase() == v1::REDUCED));
+}
+
+// Sums for committing step `cut` - 1: those of a rank that did, else put together from the slots.
+v1::StepSums SumsFor(Cluster& cluster, uint32_t cut) {
+  v1::StepSums sums;
+  for (const auto& rank : cluster.ranks()) {
+    if (rank->killed) continue;
+    if (rank->standing.step() == cut) return rank->standing.committed_sums();
+    if (rank->standing.phase() != v1::REDUCED) continue;
+    const v1::StepSums& own = rank->standing.sums();
+    if (sums.norm_known_size() == 0) {
+      sums = own;
+    } else {
+      sums.set_norm_squared_bits(rank->tp, own.norm_squared_bits(rank->tp));
+      sums.set_norm_known(rank->tp, true);
+    }
+  }
+  return sums;
+}
+
+// The cut of docs/recovery.md: the largest step that every column can come to.
+uint32_t DecideCut(Cluster& cluster, int tensor, int data) {
+  for (const uint32_t cut : {kStep + 1, kStep}) {
+    bool everywhere = true;
+    for (int tp = 0; tp < tensor; ++tp) {
+      bool held = false;
+      for (int dp = 0; dp < data; ++dp) held = held || HoldsAfter(cluster.rank(dp, tp), cut);
+      everywhere = everywhere && held;
+    }
+    if (everywhere) return cut;
+  }
+  ADD_FAILURE() << "no cut";
+  return 0;
+}
+
+// Gives every rank its start point for `cut`; the killed ones are new processes.
+void PlanRestart(Cluster& cluster, uint32_t cut, int tensor, int data) {
+  const v1::StepSums sums = SumsFor(cluster, cut);
+  for (int tp = 0; tp < tensor; ++tp) {
+    int holder = -1;
+    for (int dp = data - 1; dp >= 0; --dp) {
+      if (HoldsAfter(cluster.rank(dp, tp), cut)) holder = dp;
+    }
+    std::vector<int> receivers;
+    for (int dp = 0; dp < data; ++dp) {
+      Rank& rank = cluster.rank(dp, tp);
+      const bool holds = HoldsAfter(rank, cut);
+      if (rank.killed) cluster.Replace(rank);
+      rank.start.Clear();
+      rank.start.set_step(cut);
+      if (!holds) {
+        rank.start.mutable_receive()->set_dp(holder);
+        receivers.push_back(dp);
+      } else if (rank.standing.step() == cut) {
+        rank.start.mutable_keep();
+      } else {
+        *rank.start.mutable_commit() = sums;
+      }
+    }
+    for (const int dp : receivers) cluster.rank(holder, tp).start.add_send_to_dp(dp);
+  }
+}
+
+class RecoveryTest : public ::testing::Test {
+ protected:
+  RecoveryTest() { WriteTinyImages(images_.path(), 16); }
+
+  v1::JobSpec Spec(int tensor, int data) const {
+    v1::JobSpec spec = TinySpec(images_.path(), tensor, data);
+    spec.mutable_training()->set_steps(8);
+    return spec;
+  }
+
+  std::vector<std::vector<float>> Undisturbed(int tensor, int data) {
+    Cluster cluster(Spec(tensor, data), artifacts_.path());
+    cluster.Run(1);
+    return States(cluster);
+  }
+
+  static std::vector<std::vector<float>> States(Cluster& cluster) {
+    std::vector<std::vector<float>> states;
+    for (const auto& rank : cluster.ranks()) {
+      EXPECT_EQ(rank->error, "") << "rank dp " << rank->dp << " tp " << rank->tp;
+      states.push_back(Cluster::State(*rank));
+    }
+    return states;
+  }
+
+  const TemporaryFolder images_;
+  const TemporaryFolder artifacts_;
+};
+
+struct Hold {
+  int dp;
+  int tp;
+  StepPoint point;
+};
+
+struct Case {
+  const char* name;
+  StepPoint dies_at;                 ///< Rank (0, 0), in step kStep.
+  std::vector<Hold> holds;           ///< Ranks that come no further than this in step kStep.
+  bool waits_for_neighbour;          ///< Rank (0, 1) has committed before (0, 0) dies.
+  std::optional<uint32_t> want_cut;  ///< Unset where it depends on timing.
+};
+
+TEST_F(RecoveryTest, NoStepIsLostWhereverARankDies) {
+  const std::vector<std::vector<float>> want = Undisturbed(2, 2);
+  const Case cases[] = {
+      {"in forward", StepPoint::kFetched, {}, false, kStep},
+      {"in backward", StepPoint::kForwardDone, {}, false, kStep},
+      {"own gradients reduced", StepPoint::kBackwardDone, {}, false, {}},
+      {"reduced", StepPoint::kReduced, {}, false, {}},
+      {"row knows", StepPoint::kShared, {}, false, {}},
+      {"committed", StepPoint::kCommitted, {}, false, {}},
+      {"forward, sums put together from slots",
+       StepPoint::kReduced,
+       {{0, 1, StepPoint::kReduced}, {1, 0, StepPoint::kReduced}, {1, 1, StepPoint::kReduced}},
+       false,
+       {}},
+      {"forward, sums from a rank that committed",
+       StepPoint::kCommitted,
+       {{1, 0, StepPoint::kReduced}, {1, 1, StepPoint::kReduced}},
+       true,
+       kStep + 1},
+      {"back, a committed rank receives",
+       StepPoint::kCommitted,
+       {{1, 0, StepPoint::kControlSummed}},
+       true,
+       kStep},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    Cluster cluster(Spec(2, 2), artifacts_.path());
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool neighbour_committed = false;
+    for (const Hold& hold : c.holds) {
+      cluster.rank(hold.dp, hold.tp).recorder->at_point = [&](StepPoint point, uint32_t step) {
+        if (step == kStep && point == hold.point) cluster.HoldUntilDeath();
+      };
+    }
+    if (c.waits_for_neighbour) {
+      cluster.rank(0, 1).recorder->at_point = [&](StepPoint point, uint32_t step) {
+        if (step != kStep || point != StepPoint::kCommitted) return;
+        const std::lock_guard lock(mutex);
+        neighbour_committed = true;
+        changed.notify_all();
+      };
+    }
+    cluster.rank(0, 0).recorder->at_point = [&](StepPoint point, uint32_t step) {
+      if (step != kStep || point != c.dies_at) return;
+      if (c.waits_for_neighbour) {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return neighbour_committed; });
+      }
+      throw Killed();
+    };
+    cluster.Run(1);
+    for (const auto& rank : cluster.ranks()) {
+      ASSERT_NE(rank->error, "") << "a survivor went on";
+      rank->recorder->at_point = nullptr;
+    }
+    const uint32_t cut = DecideCut(cluster, 2, 2);
+    ASSERT_EQ(cut, c.want_cut.value_or(cut));
+    PlanRestart(cluster, cut, 2, 2);
+    cluster.Run(2);
+    EXPECT_TRUE(States(cluster) == want) << "cut at " << cut;
+  }
+}
+
+TEST_F(RecoveryTest, ThreeReplicasKeepTheOrderOfAdditions) {
+  const std::vector<std::vector<float>> want = Undisturbed(1, 3);
+  Cluster cluster(Spec(1, 3), artifacts_.path());
+  cluster.rank(1, 0).recorder->at_point = [&](StepPoint point, uint32_t step) {
+    if (step == kStep && point == StepPoint::kBackwardDone) throw Killed();
+  };
+  cluster.Run(1);
+  PlanRestart(cluster, DecideCut(cluster, 1, 3), 1, 3);
+  cluster.Run(2);
+  EXPECT_TRUE(States(cluster) == want);
+}
+
+TEST_F(RecoveryTest, ARankAbortedWhileReceivingKeepsNothingHalf) {
+  Cluster cluster(Spec(1, 2), artifacts_.path());
+  cluster.rank(0, 0).recorder->at_point = [&](StepPoint point, uint32_t step) {
+    if (step == kStep && point == StepPoint::kFetched) throw Killed();
+  };
+  cluster.Run(1);
+  Rank& replacement = cluster.rank(0, 0);
+  cluster.Replace(replacement);
+  replacement.start.Clear();
+  replacement.start.set_step(kStep);
+  replacement.start.mutable_receive()->set_dp(1);
+  // The holder cannot start from what it was told, and leaves without sending.
+  Rank& holder = cluster.rank(1, 0);
+  holder.start.Clear();
+  holder.start.set_step(kStep + 3);
+  holder.start.mutable_keep();
+  replacement.recorder->at_point = nullptr;
+  cluster.Run(2);
+  EXPECT_NE(holder.error, "");
+  EXPECT_FALSE(replacement.trainer->Standing().has_state());
+}
+
+TEST_F(RecoveryTest, ContinuesFromACheckpointAtAnyDegree) {
+  v1::JobSpec spec = TinySpec(images_.path(), 2, 1);
+  Cluster whole(spec, artifacts_.path());
+  whole.Run(1);
+  const auto want = States(whole);
+  ASSERT_FALSE(whole.rank(0, 0).recorder->checkpoints.empty());
+  const v1::CheckpointWritten written = whole.rank(0, 0).recorder->checkpoints.front();
+  EXPECT_EQ(written.step(), 10U);
+  EXPECT_EQ(written.path(), "job/checkpoints/e1-step10");
+
+  const auto resume = [&](int tensor, int data, uint32_t epoch) {
+    auto cluster =
+        std::make_unique<Cluster>(TinySpec(images_.path(), tensor, data), artifacts_.path());
+    for (const auto& rank : cluster->ranks()) {
+      rank->start.Clear();
+      rank->start.set_step(10);
+      rank->start.mutable_checkpoint()->set_path(written.path());
+    }
+    cluster->Run(epoch);
+    return cluster;
+  };
+  const auto same = resume(2, 1, 2);
+  EXPECT_TRUE(States(*same) == want);
+  const auto other = resume(1, 2, 3);
+  ASSERT_EQ(other->rank(0, 0).error, "");
+  const v1::StepDone& last = other->rank(0, 0).recorder->steps.back();
+  EXPECT_NEAR(last.loss(), whole.rank(0, 0).recorder->steps.back().loss(), 2e-5);
+}
+
+}  // namespace
+}  // namespace tundish::testing

@@ -1,0 +1,130 @@
+#include "worker/engine/trainer/plan.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "worker/engine/trainer/fatal_error.h"
+
+namespace tundish::trainer {
+namespace {
+
+model::VitShape MakeShape(const v1::ModelSpec& spec, int classes) {
+  model::VitShape shape;
+  shape.image_size = spec.image_size();
+  shape.patch_size = spec.patch_size();
+  shape.channels = spec.channels();
+  shape.hidden = spec.hidden();
+  shape.depth = spec.depth();
+  shape.heads = spec.heads();
+  shape.mlp_hidden = spec.mlp_hidden();
+  shape.classes = classes;
+  shape.pooling = spec.pooling() == v1::MEAN ? model::Pooling::kMean : model::Pooling::kClassToken;
+  shape.layer_norm_eps = spec.layer_norm_eps();
+  shape.drop_path_rate = spec.drop_path_rate();
+  return shape;
+}
+
+optimizer::Schedule MakeSchedule(const v1::TrainingSpec& spec, uint32_t total_steps) {
+  optimizer::Schedule schedule;
+  switch (spec.schedule().kind()) {
+    case v1::LINEAR:
+      schedule.kind = optimizer::ScheduleKind::kLinear;
+      break;
+    case v1::CONSTANT:
+      schedule.kind = optimizer::ScheduleKind::kConstant;
+      break;
+    default:
+      schedule.kind = optimizer::ScheduleKind::kCosine;
+  }
+  schedule.peak = spec.optimizer().learning_rate();
+  schedule.total_steps = total_steps;
+  schedule.warmup_steps = std::min(spec.schedule().warmup_steps(), total_steps);
+  schedule.final_fraction = spec.schedule().final_fraction();
+  return schedule;
+}
+
+}  // namespace
+
+uint32_t TrainingPlan::DataEpochsAfter(uint32_t steps) const {
+  return static_cast<uint32_t>(uint64_t{steps} * global_batch / train_images);
+}
+
+bool TrainingPlan::EvaluationDue(uint32_t steps) const {
+  if (steps == 0) return false;
+  if (steps >= total_steps) return true;
+  if (evaluate_every_epochs == 0) return false;
+  return DataEpochsAfter(steps) / evaluate_every_epochs !=
+         DataEpochsAfter(steps - 1) / evaluate_every_epochs;
+}
+
+bool TrainingPlan::CheckpointDue(uint32_t steps) const {
+  if (steps == 0) return false;
+  if (checkpoint_every_steps > 0) return steps % checkpoint_every_steps == 0;
+  return DataEpochsAfter(steps) != DataEpochsAfter(steps - 1);
+}
+
+TrainingPlan MakePlan(const v1::Assignment& assignment) {
+  const v1::JobSpec& spec = assignment.spec();
+  const v1::TrainingSpec& training = spec.training();
+  TrainingPlan plan;
+  plan.shape = MakeShape(spec.model(), assignment.data().classes_size());
+  const int tensor = std::max(1, spec.parallel().tensor());
+  const int data = std::max(1, spec.parallel().data());
+  if (const absl::Status valid = plan.shape.Validate(tensor); !valid.ok()) {
+    throw FatalError("wrong_placement", std::string(valid.message()));
+  }
+  plan.weights_file = spec.model().weights();
+  plan.seed = training.seed();
+  const v1::OptimizerSpec& adamw = training.optimizer();
+  plan.adamw = {.weight_decay = adamw.weight_decay(),
+                .beta1 = adamw.beta1(),
+                .beta2 = adamw.beta2(),
+                .eps = adamw.eps()};
+  plan.clip_norm = adamw.clip_norm();
+  plan.total_steps = assignment.total_steps();
+  plan.schedule = MakeSchedule(training, plan.total_steps);
+  plan.label_smoothing = training.label_smoothing();
+  plan.bf16 = training.precision() == v1::BF16;
+  plan.global_batch = training.global_batch();
+  // A replica without a sample would have no gradient to reduce.
+  if (plan.global_batch < static_cast<uint32_t>(data)) {
+    throw FatalError(
+        "wrong_placement",
+        fmt::format("global_batch {} must be at least parallel.data {}", plan.global_batch, data));
+  }
+  plan.micro_batch =
+      training.micro_batch() > 0 ? training.micro_batch() : (plan.global_batch + data - 1) / data;
+  plan.train_images = std::max(1U, assignment.data().train_images());
+  plan.evaluate_every_epochs = spec.evaluation().every_epochs();
+  plan.checkpoint_every_steps = spec.checkpoints().every_steps();
+  plan.keep_checkpoints = std::max(1U, spec.checkpoints().keep_last());
+  plan.threads = std::max(1, spec.parallel().threads_per_rank());
+  return plan;
+}
+
+Place MakePlace(const v1::Assignment& assignment) {
+  Place place;
+  place.dp = assignment.dp();
+  place.tp = assignment.tp();
+  place.tensor_degree = std::max(1, assignment.spec().parallel().tensor());
+  place.data_degree = std::max(1, assignment.spec().parallel().data());
+  if (place.dp < 0 || place.dp >= place.data_degree || place.tp < 0 ||
+      place.tp >= place.tensor_degree ||
+      assignment.members_size() != place.data_degree * place.tensor_degree) {
+    throw FatalError("wrong_placement",
+                     fmt::format("rank (dp {}, tp {}) of {} members does not fit parallel.data {} "
+                                 "and parallel.tensor {}",
+                                 place.dp, place.tp, assignment.members_size(), place.data_degree,
+                                 place.tensor_degree));
+  }
+  const v1::Member& self = assignment.members(place.dp * place.tensor_degree + place.tp);
+  place.device = self.devices_size() > 0 ? self.devices(0) : "cpu:0";
+  place.bind_address = self.data_address().empty() ? "127.0.0.1" : self.data_address();
+  if (assignment.collective_timeout_seconds() > 0) {
+    place.collective_timeout = std::chrono::seconds(assignment.collective_timeout_seconds());
+  }
+  return place;
+}
+
+}  // namespace tundish::trainer

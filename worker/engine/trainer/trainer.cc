@@ -1,0 +1,294 @@
+#include "worker/engine/trainer/trainer.h"
+
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+#include <spdlog/spdlog.h>
+
+#include "worker/engine/checkpoint/model_file.h"
+#include "worker/engine/trainer/evaluator.h"
+#include "worker/engine/trainer/fatal_error.h"
+#include "worker/engine/trainer/merge.h"
+#include "worker/engine/trainer/row_group.h"
+#include "worker/engine/trainer/state_copy.h"
+
+namespace tundish::trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<double> PerChannel(const google::protobuf::RepeatedField<float>& values,
+                               int64_t channels) {
+  std::vector<double> result;
+  for (int64_t c = 0; c < channels; ++c) {
+    const int index = values.size() > 1 ? static_cast<int>(c) : 0;
+    result.push_back(index < values.size() ? values.Get(index) : 0.5);
+  }
+  return result;
+}
+
+weights::ModelConfig DescribeModel(const TrainingPlan& plan, const v1::Assignment& assignment) {
+  const model::VitShape& shape = plan.shape;
+  return {.image_size = shape.image_size,
+          .patch_size = shape.patch_size,
+          .channels = shape.channels,
+          .hidden = shape.hidden,
+          .depth = shape.depth,
+          .heads = shape.heads,
+          .mlp_hidden = shape.mlp_hidden,
+          .mean_pooling = shape.pooling == model::Pooling::kMean,
+          .layer_norm_eps = shape.layer_norm_eps,
+          .label_names = {assignment.data().classes().begin(), assignment.data().classes().end()},
+          .mean = PerChannel(assignment.spec().data().mean(), shape.channels),
+          .std = PerChannel(assignment.spec().data().std(), shape.channels)};
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerEvents& events)
+    : events_(events),
+      writer_([&events](const v1::CheckpointWritten& written) { events.OnCheckpoint(written); }) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::Run(const v1::Assignment& assignment, Arrangement& arrangement) {
+  TORCH_CHECK(!runner_, "the trainer was not quiesced");
+  const auto start = Clock::now();
+  Prepare(assignment);
+  ComeToStart(assignment);
+  const double local_seconds = SecondsSince(start);
+
+  const auto form_start = Clock::now();
+  arrangement.Form(*backend_, place_);
+  if (arrangement.row()) {
+    shard_->slot.Bind(
+        std::make_shared<RowGroup>(arrangement.row(), place_.tp, place_.tensor_degree));
+  }
+  v1::Formed formed;
+  formed.set_form_seconds(SecondsSince(form_start));
+  const auto copy_start = Clock::now();
+  CopyState(assignment.start(), arrangement);
+  runner_ = std::make_unique<StepRunner>(plan_, place_, *shard_, arrangement, *backend_, events_);
+  formed.set_restore_seconds(local_seconds + SecondsSince(copy_start));
+  formed.set_step(shard_->step);
+  events_.OnFormed(formed);
+
+  Train(assignment, arrangement);
+  Finish(assignment, arrangement);
+}
+
+void Trainer::Quiesce(Arrangement& arrangement) noexcept {
+  arrangement.Abort();
+  runner_.reset();
+  if (shard_) shard_->slot.Unbind();
+  arrangement.Drop();
+}
+
+v1::Stopped Trainer::Standing() const {
+  v1::Stopped stopped;
+  stopped.set_phase(v1::COMPUTING);
+  if (!shard_ || !shard_->has_state) return stopped;
+  stopped.set_has_state(true);
+  stopped.set_step(shard_->step);
+  stopped.set_phase(shard_->phase);
+  if (shard_->phase == v1::REDUCED) *stopped.mutable_sums() = shard_->sums;
+  if (shard_->committed_sums.has_value()) {
+    *stopped.mutable_committed_sums() = *shard_->committed_sums;
+  }
+  return stopped;
+}
+
+void Trainer::Prepare(const v1::Assignment& assignment) {
+  Place place = MakePlace(assignment);
+  if (!shard_) {
+    plan_ = MakePlan(assignment);
+    place_ = std::move(place);
+    at::set_num_threads(plan_.threads);
+    backend_ = device::OpenBackend(assignment.spec().parallel().device().empty()
+                                       ? "cpu"
+                                       : assignment.spec().parallel().device(),
+                                   place_.device);
+    OpenData(assignment);
+    shard_ = std::make_unique<Shard>(plan_, place_, backend_->device());
+    return;
+  }
+  // The weights this rank holds are those of its tensor rank, whatever the arrangement.
+  if (place.tp != place_.tp || place.tensor_degree != place_.tensor_degree) {
+    throw FatalError("wrong_placement",
+                     fmt::format("this rank holds slice {} of {}, it cannot become {} of {}",
+                                 place_.tp, place_.tensor_degree, place.tp, place.tensor_degree));
+  }
+  place_ = std::move(place);
+}
+
+void Trainer::OpenData(const v1::Assignment& assignment) {
+  std::set<std::string> excluded;
+  for (const v1::BadFile& file : assignment.data().bad_files()) excluded.insert(file.path());
+  absl::StatusOr<data::Dataset> dataset = data::Dataset::Scan(assignment.spec().data(), excluded);
+  if (!dataset.ok()) {
+    throw FatalError("data_unreadable", std::string(dataset.status().message()));
+  }
+  if (dataset->ManifestHash() != assignment.data().manifest_hash()) {
+    throw FatalError("data_changed",
+                     fmt::format("the data's manifest hash is {}, at the data check it was {}: "
+                                 "files were added, removed or renamed since",
+                                 dataset->ManifestHash(), assignment.data().manifest_hash()));
+  }
+  dataset_ = *std::move(dataset);
+  const auto make = [&](data::Split split) {
+    return std::make_unique<data::BatchLoader>(
+        *dataset_, split, data::MakeLoaderOptions(assignment.spec(), *dataset_, split));
+  };
+  training_loader_ = make(data::Split::kTrain);
+  evaluation_loader_ = make(data::Split::kValidation);
+}
+
+/// Everything of the start point that needs no other rank.
+void Trainer::ComeToStart(const v1::Assignment& assignment) {
+  const v1::StartPoint& start = assignment.start();
+  Shard& shard = *shard_;
+  switch (start.from_case()) {
+    case v1::StartPoint::kFresh:
+    case v1::StartPoint::kCheckpoint:
+      Restart(assignment);
+      break;
+    case v1::StartPoint::kReceive:
+      return;  // Comes over the column, once that is formed.
+    case v1::StartPoint::kCommit:
+      if (shard.has_state && shard.phase == v1::REDUCED && shard.step + 1 == start.step()) {
+        events_.OnStepDone(Commit(plan_, place_, shard, start.commit()));
+      }
+      break;
+    default:
+      break;
+  }
+  if (!shard.has_state || shard.step != start.step()) {
+    throw FatalError(
+        "wrong_start_point",
+        fmt::format("this rank is at step {} (state: {}, reduced: {}), it cannot "
+                    "start at step {} from what it holds",
+                    shard.step, shard.has_state, shard.phase == v1::REDUCED, start.step()));
+  }
+  shard.phase = v1::COMPUTING;
+}
+
+/// Weights from the seed, a file or a checkpoint.
+void Trainer::Restart(const v1::Assignment& assignment) {
+  Shard& shard = *shard_;
+  shard.has_state = false;
+  shard.committed_sums.reset();
+  shard.step = 0;
+  shard.updates = 0;
+  if (assignment.start().has_checkpoint()) {
+    const std::string folder =
+        (fs::path(assignment.artifact_root()) / assignment.start().checkpoint().path()).string();
+    const absl::StatusOr<checkpoint::Counters> counters =
+        checkpoint::ReadCheckpoint(folder, place_.tp, place_.tensor_degree, shard.model.arena());
+    if (!counters.ok()) {
+      throw FatalError("checkpoint_unreadable", std::string(counters.status().message()));
+    }
+    shard.step = counters->step;
+    shard.updates = counters->updates;
+  } else if (!plan_.weights_file.empty()) {
+    const absl::StatusOr<checkpoint::FullTensors> tensors =
+        checkpoint::ReadModelFile(plan_.weights_file);
+    if (!tensors.ok()) {
+      throw FatalError("weights_invalid", std::string(tensors.status().message()));
+    }
+    try {
+      shard.model.LoadFull(*tensors);
+    } catch (const c10::Error& error) {
+      throw FatalError("weights_invalid",
+                       fmt::format("{}: {}", plan_.weights_file, error.what_without_backtrace()));
+    }
+  } else {
+    shard.model.InitializeFromSeed(plan_.seed);
+  }
+  shard.has_state = true;
+}
+
+void Trainer::CopyState(const v1::StartPoint& start, Arrangement& arrangement) {
+  if (start.has_receive()) {
+    ReceiveState(*shard_, *arrangement.column(), start.receive().dp());
+    TORCH_CHECK(shard_->step == start.step(), "received the state of step ", shard_->step,
+                ", expected step ", start.step());
+  }
+  for (const int dp : start.send_to_dp()) SendState(*shard_, *arrangement.column(), dp);
+}
+
+void Trainer::Train(const v1::Assignment& assignment, Arrangement& arrangement) {
+  if (shard_->step < plan_.total_steps) {
+    training_loader_->StartTraining(shard_->step, plan_.total_steps,
+                                    static_cast<uint32_t>(place_.dp),
+                                    static_cast<uint32_t>(place_.data_degree));
+  }
+  while (true) {
+    // Also right after a recovery: an evaluation that was cut restarts whole, and whether one is
+    // due depends on nothing but the step, so all ranks agree.
+    if (plan_.EvaluationDue(shard_->step)) EvaluateNow(arrangement);
+    if (shard_->step >= plan_.total_steps) return;
+    runner_->Run(*training_loader_);
+    if (plan_.CheckpointDue(shard_->step)) WriteCheckpoint(assignment, arrangement.job_epoch());
+  }
+}
+
+void Trainer::EvaluateNow(Arrangement& arrangement) {
+  if (dataset_->validation().empty()) return;
+  const v1::Evaluation evaluation = Evaluate(plan_, place_, dataset_->classes(), *shard_,
+                                             arrangement, *backend_, *evaluation_loader_);
+  if (place_.dp == 0 && place_.tp == 0) events_.OnEvaluation(evaluation);
+}
+
+void Trainer::WriteCheckpoint(const v1::Assignment& assignment, uint32_t job_epoch) {
+  // All replicas hold the same weights; the first writes them.
+  if (place_.dp != 0) return;
+  checkpoint::Writer::Request request;
+  request.stall_start = Clock::now();
+  request.artifact_root = assignment.artifact_root();
+  request.checkpoints_folder = (fs::path(assignment.job_folder()) / "checkpoints").string();
+  request.job_epoch = job_epoch;
+  request.keep_last = plan_.keep_checkpoints;
+  request.snapshot = checkpoint::TakeSnapshot(shard_->model.arena());
+  request.snapshot.step = shard_->step;
+  request.snapshot.updates = shard_->updates;
+  request.snapshot.seed = plan_.seed;
+  request.snapshot.tensor_rank = place_.tp;
+  request.snapshot.tensor_degree = place_.tensor_degree;
+  writer_.Write(std::move(request));
+}
+
+void Trainer::Finish(const v1::Assignment& assignment, Arrangement& arrangement) {
+  v1::Finished finished;
+  if (place_.dp == 0) {
+    const std::optional<checkpoint::FullTensors> full = MergeOverRow(place_, *shard_, arrangement);
+    if (full.has_value()) {
+      const fs::path folder = fs::path(assignment.job_folder()) / "export" /
+                              fmt::format("e{}", arrangement.job_epoch());
+      const absl::StatusOr<checkpoint::FileDigest> digest = checkpoint::ExportModel(
+          (fs::path(assignment.artifact_root()) / folder).string(), shard_->model.parameters(),
+          *full, DescribeModel(plan_, assignment));
+      if (!digest.ok()) {
+        throw FatalError("artifact_unwritable", std::string(digest.status().message()));
+      }
+      v1::Artifact& model = *finished.mutable_model();
+      model.set_kind("model");
+      model.set_path((folder / "model.safetensors").string());
+      model.set_step(shard_->step);
+      model.set_bytes(digest->bytes);
+      model.set_sha256(digest->sha256);
+    }
+  }
+  writer_.Flush();
+  events_.OnFinished(finished);
+}
+
+}  // namespace tundish::trainer
