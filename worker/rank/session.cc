@@ -1,0 +1,191 @@
+#include "worker/rank/session.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <spdlog/spdlog.h>
+
+#include "worker/engine/trainer/fatal_error.h"
+
+namespace tundish::rank {
+namespace {
+
+// c10 errors carry a C++ back trace that says nothing to the reader of a report.
+std::string Describe(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+Session::Session(Outside outside) : outside_(std::move(outside)), trainer_(*this) {}
+
+void Session::OnOrder(const v1::RankOrder& order) {
+  const uint32_t epoch = order.job_epoch();
+  std::shared_ptr<trainer::Arrangement> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    switch (order.body_case()) {
+      case v1::RankOrder::kExit:
+        exit_ = true;
+        ended = arrangement_;
+        break;
+      case v1::RankOrder::kStop:
+        if (epoch < std::max(assigned_epoch_, stopped_epoch_)) return;
+        stopped_epoch_ = epoch;
+        ended = arrangement_;
+        orders_.push_back(order);
+        break;
+      case v1::RankOrder::kAssign:
+        // Repeated after an agent came back, or overtaken by a Stop.
+        if (epoch <= assigned_epoch_ || epoch <= stopped_epoch_) return;
+        assigned_epoch_ = epoch;
+        ended = arrangement_;  // Of an older epoch, whose Stop went missing.
+        orders_.push_back(order);
+        break;
+      default:
+        return;
+    }
+  }
+  ordered_.notify_all();
+  if (ended) ended->Abort();
+}
+
+void Session::Run(const v1::Ready& ready) {
+  v1::RankReport report;
+  *report.mutable_ready() = ready;
+  Send(std::move(report));
+  v1::RankOrder order;
+  while (NextOrder(order)) {
+    if (order.has_assign()) {
+      Assign(order);
+    } else {
+      Stop(order);
+    }
+  }
+  Leave();
+}
+
+bool Session::NextOrder(v1::RankOrder& order) {
+  std::unique_lock lock(mutex_);
+  ordered_.wait(lock, [this] { return exit_ || !orders_.empty(); });
+  if (exit_) return false;
+  order = std::move(orders_.front());
+  orders_.pop_front();
+  return true;
+}
+
+void Session::Assign(const v1::RankOrder& order) {
+  Leave();
+  if (given_up_) return;
+  const v1::Assignment& assignment = order.assign();
+  const auto arrangement = std::make_shared<trainer::Arrangement>(
+      order.job_epoch(), outside_.make_store(order.job_epoch()));
+  if (!Enter(order, arrangement)) return;
+  spdlog::info("event=assigned job_epoch={} dp={} tp={} start_step={}", order.job_epoch(),
+               assignment.dp(), assignment.tp(), assignment.start().step());
+  Work(assignment, *arrangement);
+}
+
+void Session::Work(const v1::Assignment& assignment, trainer::Arrangement& arrangement) {
+  const uint32_t epoch = arrangement.job_epoch();
+  try {
+    trainer_.Run(assignment, arrangement);
+  } catch (const trainer::FatalError& error) {
+    trainer_.Quiesce(arrangement);
+    given_up_ = true;
+    spdlog::error("event=rank_failed reason={} error=\"{}\"", error.reason(), error.what());
+    v1::RankReport report;
+    report.mutable_failed()->set_reason(error.reason());
+    report.mutable_failed()->set_message(error.what());
+    Send(std::move(report));
+  } catch (const std::exception& error) {
+    trainer_.Quiesce(arrangement);
+    // An ordered stop is answered by the order itself, which waits in the queue.
+    if (IsStopped(epoch)) return;
+    const std::string cause = Describe(error);
+    spdlog::warn("event=arrangement_broke job_epoch={} cause=\"{}\"", epoch, cause);
+    ReportStopped(epoch, cause);
+  }
+}
+
+void Session::Stop(const v1::RankOrder& order) {
+  Leave();
+  ReportStopped(order.job_epoch(), "");
+}
+
+/// False when the assignment's epoch was stopped before it began.
+bool Session::Enter(const v1::RankOrder& order,
+                    const std::shared_ptr<trainer::Arrangement>& arrangement) {
+  const std::lock_guard lock(mutex_);
+  if (exit_ || order.job_epoch() <= stopped_epoch_) return false;
+  arrangement_ = arrangement;
+  dp_ = order.assign().dp();
+  tp_ = order.assign().tp();
+  job_epoch_ = order.job_epoch();
+  return true;
+}
+
+void Session::Leave() {
+  std::shared_ptr<trainer::Arrangement> left;
+  {
+    const std::lock_guard lock(mutex_);
+    left.swap(arrangement_);
+  }
+  if (left) trainer_.Quiesce(*left);
+}
+
+bool Session::IsStopped(uint32_t job_epoch) {
+  const std::lock_guard lock(mutex_);
+  return exit_ || job_epoch <= stopped_epoch_ || job_epoch < assigned_epoch_;
+}
+
+void Session::ReportStopped(uint32_t job_epoch, const std::string& cause) {
+  v1::RankReport report;
+  *report.mutable_stopped() = trainer_.Standing();
+  report.mutable_stopped()->set_cause(cause);
+  report.set_job_epoch(job_epoch);
+  spdlog::info("event=stopped job_epoch={} step={} phase={} has_state={}", job_epoch,
+               report.stopped().step(), v1::StepPhase_Name(report.stopped().phase()),
+               report.stopped().has_state());
+  outside_.report(std::move(report));
+}
+
+void Session::Send(v1::RankReport report) {
+  report.set_job_epoch(job_epoch_);
+  outside_.report(std::move(report));
+}
+
+void Session::OnFormed(const v1::Formed& formed) {
+  v1::RankReport report;
+  *report.mutable_formed() = formed;
+  Send(std::move(report));
+}
+
+void Session::OnStepDone(const v1::StepDone& step) {
+  v1::RankReport report;
+  *report.mutable_step() = step;
+  Send(std::move(report));
+}
+
+void Session::OnEvaluation(const v1::Evaluation& evaluation) {
+  v1::RankReport report;
+  *report.mutable_evaluation() = evaluation;
+  Send(std::move(report));
+}
+
+void Session::OnCheckpoint(const v1::CheckpointWritten& checkpoint) {
+  v1::RankReport report;
+  *report.mutable_checkpoint() = checkpoint;
+  Send(std::move(report));
+}
+
+void Session::OnFinished(const v1::Finished& finished) {
+  v1::RankReport report;
+  *report.mutable_finished() = finished;
+  Send(std::move(report));
+}
+
+}  // namespace tundish::rank
