@@ -38,7 +38,7 @@ class EntryReader {
   EntryReader(const std::string& what, const std::string& base, Listing& listing)
       : what_(what), base_(base), listing_(listing) {}
 
-  absl::Status Add(Row row, uint32_t line) {
+  absl::Status Add(Row&& row, uint32_t line) {
     auto& [path, label, split, group, weight] = row;
     if (listing_.entries.size() == kMaxSamples) {
       return RowError(what_, line, fmt::format("more than {} rows", kMaxSamples));
@@ -278,31 +278,6 @@ absl::StatusOr<Listing> ListManifest(const std::string& manifest) {
   }
   const std::string base = fs::path(manifest).parent_path().string();
   return csv ? ParseCsvManifest(*text, manifest, base) : ParseJsonlManifest(*text, manifest, base);
-}
-
-bool IsPlainUtf8(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto lead = static_cast<uint8_t>(text[i]);
-    if (lead == 0) return false;
-    const int more = lead < 0x80       ? 0
-                     : lead >> 5 == 6  ? 1
-                     : lead >> 4 == 14 ? 2
-                     : lead >> 3 == 30 ? 3
-                                       : -1;
-    if (more < 0 || i + more >= text.size()) return false;
-    uint32_t code = more == 0 ? lead : lead & (0x3F >> more);
-    for (int k = 1; k <= more; ++k) {
-      const auto next = static_cast<uint8_t>(text[i + k]);
-      if (next >> 6 != 2) return false;
-      code = code << 6 | (next & 0x3F);
-    }
-    constexpr uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
-    if (code < kSmallest[more] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
-      return false;
-    i += 1 + more;
-  }
-  return true;
 }
 
 }  // namespace tundish::data

@@ -155,7 +155,7 @@ int WorkingSide(const TransformOptions& options) {
   if (!CropsAtRandom(options.augment)) return options.image_size;
   // A crop of the smallest area still has about image_size pixels a side.
   return static_cast<int>(
-      std::ceil(options.image_size / std::sqrt(options.augment.min_crop_area())));
+      std::ceil(options.image_size / std::sqrt(double{options.augment.min_crop_area()})));
 }
 
 Image Prepare(const Image& decoded, const TransformOptions& options) {
