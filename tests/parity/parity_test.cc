@@ -16,8 +16,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/worker/engine/parallel/thread_group.h"
+#include "worker/engine/checkpoint/model_file.h"
 #include "worker/engine/model/vit.h"
-#include "worker/engine/model/weights_file.h"
 #include "worker/weights/model_config.h"
 #include "worker/weights/vit_file.h"
 
@@ -89,19 +89,21 @@ TEST_P(ParityTest, LogitsAndGradientsEqualTheReference) {
   const auto [fixture, degree] = GetParam();
   const std::string folder = FolderOf(fixture);
   const VitShape shape = ShapeOf(fixture);
-  const FullTensors full = ReadWeightsFile(folder + "/weights.safetensors");
-  const FullTensors want = ReadWeightsFile(folder + "/gradients.safetensors");
+  const auto full = checkpoint::ReadModelFile(folder + "/weights.safetensors");
+  const auto want = checkpoint::ReadModelFile(folder + "/gradients.safetensors");
+  ASSERT_TRUE(full.ok()) << full.status();
+  ASSERT_TRUE(want.ok()) << want.status();
   const at::Tensor input = ReadTensor(folder + "/batch.safetensors", "input");
   const at::Tensor output_gradient = ReadTensor(folder + "/batch.safetensors", "output_gradient");
   const at::Tensor want_logits = ReadTensor(folder + "/batch.safetensors", "logits");
 
-  FullTensors got;
-  for (const auto& [name, tensor] : want) got[name] = at::empty(tensor.sizes());
+  checkpoint::FullTensors got;
+  for (const auto& [name, tensor] : *want) got[name] = at::empty(tensor.sizes());
   std::mutex mutex;
   parallel::RunRanks(degree, [&, degree = degree](parallel::GroupSlot& slot) {
     at::set_num_threads(1);
     Vit vit(shape, slot, at::kCPU);
-    vit.LoadFull(full);
+    vit.LoadFull(*full);
     const at::Tensor logits = vit.Forward(input, {});
     torch::autograd::backward({logits}, {output_gradient});
     const std::lock_guard lock(mutex);
@@ -111,7 +113,7 @@ TEST_P(ParityTest, LogitsAndGradientsEqualTheReference) {
                  degree);
     }
   });
-  for (const auto& [name, gradient] : want) {
+  for (const auto& [name, gradient] : *want) {
     EXPECT_LE(Deviation(got.at(name), gradient), 1e-4) << name;
   }
 }
