@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include <absl/strings/ascii.h>
 #include <climits>
 #include <fmt/core.h>
 
@@ -95,10 +96,16 @@ class StopSignals {
   int fd_;
 };
 
-std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return name[0] == '\0' ? "localhost" : name;
+/// The host's name in the form node names have: 1 to 63 of [a-z0-9.-].
+std::string NodeName() {
+  char host[HOST_NAME_MAX + 1] = {};
+  gethostname(host, HOST_NAME_MAX);
+  std::string name(host, strnlen(host, 63));
+  for (char& c : name) {
+    c = absl::ascii_tolower(static_cast<unsigned char>(c));
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '.') c = '-';
+  }
+  return name.empty() ? "localhost" : name;
 }
 
 /// The last line with anything on it that was written to `path` behind `offset`.
@@ -155,7 +162,7 @@ class Starter {
             "--coordinator",
             options_.listen,
             "--node",
-            HostName(),
+            NodeName(),
             "--devices",
             options_.devices,
             "--state-dir",
@@ -274,7 +281,7 @@ class Starter {
         &v1::ClusterService::StubInterface::ListNodes, v1::ListNodesRequest(), milliseconds(1000));
     if (!response.ok()) return std::nullopt;
     for (const v1::NodeStatus& node : response->nodes()) {
-      if (node.node() == HostName()) return node.state();
+      if (node.node() == NodeName()) return node.state();
     }
     return "";
   }
@@ -298,7 +305,7 @@ class Starter {
         "artifacts      {}\n",
         word(coordinator_), coordinator_.daemon->pid(), options_.listen, options_.http,
         LogPath(options_.state_dir, coordinator_.name), word(agent_), agent_.daemon->pid(),
-        HostName(), options_.devices, options_.agent_http, LogPath(options_.state_dir, agent_.name),
+        NodeName(), options_.devices, options_.agent_http, LogPath(options_.state_dir, agent_.name),
         options_.state_dir + "/artifacts");
   }
 

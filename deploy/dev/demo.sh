@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 build=${1:?usage: demo.sh BUILD_DIR}
 tundish=$build/bin/tundish
 state=.tundish/demo
+unset TUNDISH_COORDINATOR  # The cluster this script starts, whatever the shell points at.
 
 .venv/bin/python examples/elpv/prepare.py || exit
 

@@ -68,6 +68,7 @@ TEST_F(CliTest, ExitCodesAndOneLineErrors) {
     const char* error;
   };
   const std::string unknown_key = Write("unknown.yaml", "name: a\ntraining:\n  epoch: 3\n");
+  const std::string good = Write("good.yaml", "name: a\n");
   const Case cases[] = {
       {"no command", {}, 2, "A subcommand is required"},
       {"misspelt command", {"sumbit"}, 2, "\"sumbit\" is no command, did you mean submit?"},
@@ -96,7 +97,7 @@ TEST_F(CliTest, ExitCodesAndOneLineErrors) {
        {"export", kJobId, "--format", "timm", "--output", "x"},
        4,
        "has no model: it is RUNNING"},
-      {"call the server lacks", {"drain", "a"}, 4, "does not know this call"},
+      {"call the server lacks", {"plan", good}, 4, "does not know this call"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
@@ -231,6 +232,10 @@ TEST_F(CliTest, ReadingCommandsAnswerText) {
   state_.SetNode("host-a", "ready");
   EXPECT_THAT(Tundish({"list"}).out, HasSubstr("01JOBAAAAAAAAAAAAAAAAAAAAA  elpv  RUNNING"));
   EXPECT_THAT(Tundish({"nodes"}).out, HasSubstr("host-a  ready        1     1"));
+  EXPECT_THAT(Tundish({"drain", "host-a"}).out, HasSubstr("host-a gets no new ranks"));
+  EXPECT_THAT(Tundish({"nodes"}).out, HasSubstr("host-a  drained"));
+  EXPECT_THAT(Tundish({"drain", "host-a", "--undo"}).out, HasSubstr("takes new ranks again"));
+  EXPECT_THAT(Tundish({"nodes"}).out, HasSubstr("host-a  ready"));
   EXPECT_EQ(Tundish({"explain", kJobId}).out, "PENDING: waits for 4 devices, 2 are free\n");
   EXPECT_THAT(Tundish({"describe", kJobId}).out, HasSubstr("2 tensor x 2 data"));
   EXPECT_THAT(Tundish({"report", kJobId}).out, HasSubstr("state                RUNNING"));

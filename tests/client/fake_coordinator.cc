@@ -189,6 +189,13 @@ grpc::Status FakeClusterService::ListNodes(grpc::ServerContext*, const v1::ListN
   return grpc::Status::OK;
 }
 
+grpc::Status FakeClusterService::DrainNode(grpc::ServerContext*,
+                                           const v1::DrainNodeRequest* request,
+                                           v1::DrainNodeResponse*) {
+  state_.SetNode(request->node(), request->drain() ? "drained" : "ready");
+  return grpc::Status::OK;
+}
+
 FakeCoordinator::FakeCoordinator(FakeState& state, int port) : jobs_(state), cluster_(state) {
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -89,6 +89,9 @@ class FakeClusterService : public v1::ClusterService::Service {
   explicit FakeClusterService(FakeState& state) : state_(state) {}
   grpc::Status ListNodes(grpc::ServerContext* context, const v1::ListNodesRequest* request,
                          v1::ListNodesResponse* response) override;
+  /// Also makes a node known.
+  grpc::Status DrainNode(grpc::ServerContext* context, const v1::DrainNodeRequest* request,
+                         v1::DrainNodeResponse* response) override;
 
  private:
   FakeState& state_;  // Outlives the server.

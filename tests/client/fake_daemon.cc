@@ -1,6 +1,7 @@
 // What `tundish up` sees of a daemon: started under the name tundishd it serves gRPC and /readyz,
-// under the name tundish-agent it registers its node with that coordinator through a file. A file
-// `fail` beside the program makes it end with an error as a real one does.
+// under the name tundish-agent it makes its node known to that coordinator (by the one call the
+// fake has for it). A file NAME.fail beside the program makes it end with an error as a real one
+// does.
 #include <arpa/inet.h>
 #include <cstdio>
 #include <cstring>
@@ -40,11 +41,10 @@ int PortOf(const std::string& address) {
 }
 
 /// Serves until a signal; returns it.
-int Serve(int signals, int http, const std::function<void()>& each_turn) {
+int Serve(int signals, int http) {
   for (;;) {
-    each_turn();
     pollfd events[2] = {{signals, POLLIN, 0}, {http, POLLIN, 0}};
-    poll(events, 2, 10);
+    poll(events, 2, -1);
     if (events[0].revents != 0) {
       signalfd_siginfo info{};
       (void)!read(signals, &info, sizeof info);
@@ -79,22 +79,23 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "starting\nerror: %s cannot go on\n\n", name.c_str());
     return 4;
   }
-  const fs::path node_file = self.parent_path() / "node";
   std::ofstream(self.string() + ".ran") << getpid();
+  int number = 0;
   if (name == "tundish-agent") {
-    std::ofstream(node_file) << options["--node"];
-    const int number = Serve(signals, -1, [] {});
-    fs::remove(node_file);
-    std::ofstream(self.string() + ".signal") << number;
-    return 0;
+    const auto stub = tundish::v1::ClusterService::NewStub(
+        grpc::CreateChannel(options["--coordinator"], grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    tundish::v1::DrainNodeRequest request;
+    tundish::v1::DrainNodeResponse response;
+    request.set_node(options["--node"]);
+    stub->DrainNode(&context, request, &response);
+    number = Serve(signals, -1);
+  } else {
+    tundish::client::FakeState state;
+    tundish::client::FakeCoordinator coordinator(state, PortOf(options["--listen"]));
+    number = Serve(signals, ListenHttp(PortOf(options["--http"])));
   }
-  tundish::client::FakeState state;
-  tundish::client::FakeCoordinator coordinator(state, PortOf(options["--listen"]));
-  const int http = ListenHttp(PortOf(options["--http"]));
-  const int number = Serve(signals, http, [&] {
-    std::string node;
-    if (std::ifstream(node_file) >> node) state.SetNode(node, "ready");
-  });
   std::ofstream(self.string() + ".signal") << number;
   return 0;
 }

@@ -6,9 +6,9 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sstream>
-#include <utility>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 namespace tundish::client {
 
@@ -91,7 +91,7 @@ void Program::Signal(int number) {
 }
 
 Outcome RunProgram(const std::vector<std::string>& arguments,
-            const std::vector<std::string>& environment) {
+                   const std::vector<std::string>& environment) {
   Program program(arguments, environment);
   const int code = program.Finish();
   return {code, program.out(), program.err()};

@@ -48,7 +48,7 @@ struct Outcome {
 
 /// Runs a program to its end.
 Outcome RunProgram(const std::vector<std::string>& arguments,
-            const std::vector<std::string>& environment = {});
+                   const std::vector<std::string>& environment = {});
 
 /// The lines of `text`.
 std::vector<std::string> Lines(const std::string& text);
