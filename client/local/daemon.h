@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <sys/types.h>
@@ -9,6 +8,8 @@
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+
+#include "runtime/process/identity.h"
 
 namespace tundish::client {
 
@@ -18,12 +19,12 @@ class Daemon {
  public:
   /// Starts `arguments[0]` in a session of its own, standard output and error appended to
   /// `log_path`, standard input empty, no other descriptor inherited, signals as by default.
-  /// Errors: NotFound, PermissionDenied and the like naming the program.
+  /// Errors: InvalidArgument naming the program or the log and why.
   static absl::StatusOr<Daemon> Start(const std::vector<std::string>& arguments,
                                       const std::string& log_path);
 
-  /// The daemon that `record_path` tells of, if it still runs: the process with that pid and start
-  /// time. Nothing if there is no record, a torn one, or the process is gone.
+  /// The daemon that `record_path` tells of, if it still runs: the process with that identity.
+  /// Nothing if there is no record, a torn one, or the process is gone.
   static std::optional<Daemon> Find(const std::string& record_path);
 
   Daemon(Daemon&& other) noexcept;
@@ -39,17 +40,16 @@ class Daemon {
   /// True as soon as the process has ended; waits for that up to `limit`.
   bool WaitForExit(std::chrono::milliseconds limit) const;
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return identity_.pid; }
   int pidfd() const { return pidfd_; }
   /// As given to Start().
   const std::vector<std::string>& arguments() const { return arguments_; }
 
  private:
-  Daemon(pid_t pid, int pidfd, uint64_t start_time, std::vector<std::string> arguments);
+  Daemon(process::Identity identity, int pidfd, std::vector<std::string> arguments);
 
-  pid_t pid_;
+  process::Identity identity_;
   int pidfd_;
-  uint64_t start_time_;
   std::vector<std::string> arguments_;
 };
 

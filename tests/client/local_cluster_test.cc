@@ -160,16 +160,19 @@ TEST_F(LocalClusterTest, AMissingProgramIsNamed) {
   fs::remove(folder_ + "/tundish-agent");
   const Outcome up = Up();
   EXPECT_EQ(up.code, 4);
-  EXPECT_THAT(up.err, HasSubstr("cannot start " + folder_ + "/tundish-agent"));
+  EXPECT_THAT(up.err, HasSubstr("cannot start '" + folder_ + "/tundish-agent'"));
   EXPECT_FALSE(Runs("tundishd"));
 }
 
 TEST_F(LocalClusterTest, ARecycledPidIsNotTaken) {
   fs::create_directories(folder_ + "/state");
   // This test's own pid, with another process's start time.
-  std::ofstream(folder_ + "/state/tundish-agent.pid") << getpid() << " 1\n";
+  const auto self = process::Identify(getpid());
+  ASSERT_TRUE(self.ok()) << self.status();
+  std::ofstream(folder_ + "/state/tundish-agent.pid")
+      << self->pid << " " << self->start_ticks + 1 << " " << self->boot_id << "\n";
   EXPECT_THAT(Down().out, HasSubstr("nothing runs"));
-  for (const char* torn : {"", "12", "x y", "0 5", "-4 5", "1 5"}) {
+  for (const char* torn : {"", "12", "x y z", "0 5 b", "-4 5 b", "1 5 b", "12 5"}) {
     std::ofstream(folder_ + "/state/tundishd.pid") << torn;
     EXPECT_FALSE(Runs("tundishd")) << torn;
   }
