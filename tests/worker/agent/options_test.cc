@@ -1,0 +1,62 @@
+#include "worker/agent/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tundish::agent {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DescribeHostTest, ListsWhatIsOffered) {
+  const auto host = DescribeHost("cpu:3", "");
+  ASSERT_TRUE(host.ok()) << host.status();
+  ASSERT_EQ(host->devices.size(), 3u);
+  EXPECT_EQ(host->devices[2].name(), "cpu:2");
+  EXPECT_EQ(host->devices[2].kind(), "cpu");
+  EXPECT_EQ(host->topology, "");
+}
+
+TEST(DescribeHostTest, TakesLinksFromTheTopology) {
+  const auto host = DescribeHost("neuron:32", TOPOLOGIES "/trn1.32xlarge.json");
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ(host->topology, "trn1.32xlarge");
+  ASSERT_EQ(host->devices.size(), 32u);
+  EXPECT_GT(host->devices[3].link_domains_size(), 0);
+}
+
+TEST(DescribeHostTest, NamesWhatIsWrong) {
+  struct Case {
+    const char* devices;
+    const char* topology;
+    const char* want;
+  };
+  const Case cases[] = {
+      {"", "", "'' is not KIND:COUNT"},
+      {"cpu", "", "'cpu' is not KIND:COUNT"},
+      {"cpu:0", "", "'cpu:0'"},
+      {"cpu:4x", "", "'cpu:4x'"},
+      {"cpu:99999", "", "'cpu:99999'"},
+      {"tpu:4", "", "'tpu:4'"},
+      {"cpu:4", TOPOLOGIES "/gpu8-nvlink.json", "'cpu:4' does not fit topology 'gpu8-nvlink'"},
+      {"cuda:9", TOPOLOGIES "/gpu8-nvlink.json", "8"},
+      {"cpu:4", TOPOLOGIES "/none.json", "none"},
+  };
+  for (const Case& c : cases) {
+    const auto host = DescribeHost(c.devices, c.topology);
+    ASSERT_FALSE(host.ok()) << c.devices;
+    EXPECT_THAT(std::string(host.status().message()), HasSubstr(c.want));
+  }
+}
+
+TEST(CheckOptionsTest, NamesWhatIsWrong) {
+  Options options{.node = "host-a.rack1"};
+  EXPECT_TRUE(CheckOptions(options).ok());
+  options.data_address = "host-a";
+  EXPECT_THAT(std::string(CheckOptions(options).message()), HasSubstr("--data-address 'host-a'"));
+  options = {.node = "Host A"};
+  EXPECT_THAT(std::string(CheckOptions(options).message()), HasSubstr("--node 'Host A'"));
+}
+
+}  // namespace
+}  // namespace tundish::agent

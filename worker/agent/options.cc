@@ -1,0 +1,72 @@
+#include "worker/agent/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>  // Boost 1.74's Asio needs it before its own headers.
+
+#include <boost/asio/ip/address_v4.hpp>
+#include <fmt/format.h>
+
+#include "server/topology/topology.h"
+#include "tundish/v1/topology.pb.h"
+
+namespace tundish::agent {
+
+absl::StatusOr<Host> DescribeHost(const std::string& devices, const std::string& topology_file) {
+  const size_t colon = devices.find(':');
+  const std::string kind = devices.substr(0, colon);
+  int count = 0;
+  if (colon != std::string::npos) {
+    const char* end = devices.data() + devices.size();
+    const auto [stop, error] = std::from_chars(devices.data() + colon + 1, end, count);
+    if (error != std::errc() || stop != end) count = 0;
+  }
+  const bool known = kind == "cpu" || kind == "cuda" || kind == "neuron";
+  if (!known || count < 1 || count > 1024) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--devices '{}' is not KIND:COUNT with KIND cpu, cuda or neuron and COUNT 1 to 1024, for "
+        "example cpu:4",
+        devices));
+  }
+  Host host;
+  v1::Topology topology;
+  topology.set_name("host");
+  topology.set_device_kind(kind);
+  if (!topology_file.empty()) {
+    const std::filesystem::path path = std::filesystem::absolute(topology_file);
+    auto read = topology::ReadTopology(path.parent_path(), path.stem().string());
+    if (!read.ok()) return read.status();
+    topology = *std::move(read);
+    host.topology = topology.name();
+    if (topology.device_kind() != kind) {
+      return absl::InvalidArgumentError(
+          fmt::format("--devices '{}' does not fit topology '{}', whose devices are '{}'", devices,
+                      topology.name(), topology.device_kind()));
+    }
+  }
+  auto listed = topology::ListDevices(topology, count);
+  if (!listed.ok()) return listed.status();
+  host.devices = *std::move(listed);
+  return host;
+}
+
+absl::Status CheckOptions(const Options& options) {
+  const bool named = !options.node.empty() && options.node.size() <= 63 &&
+                     std::ranges::all_of(options.node, [](unsigned char c) {
+                       return std::islower(c) || std::isdigit(c) || c == '.' || c == '-';
+                     });
+  if (!named) {
+    return absl::InvalidArgumentError(
+        fmt::format("--node '{}' is not 1 to 63 of [a-z0-9.-]", options.node));
+  }
+  boost::system::error_code wrong;
+  boost::asio::ip::make_address_v4(options.data_address, wrong);
+  if (wrong) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--data-address '{}' is not an IPv4 address, for example 127.0.0.1", options.data_address));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tundish::agent

@@ -1,0 +1,318 @@
+#include "worker/agent/workers.h"
+
+#include <algorithm>
+#include <signal.h>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include "runtime/rpc/status.h"
+
+namespace tundish::agent {
+
+namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr size_t kLogTailBytes = 4096;
+/// A dead process's socket is closed by the kernel, so its stream ends by itself; this is for one
+/// that a child of the rank holds open.
+constexpr std::chrono::milliseconds kLastWords{200};
+
+process::Command RankCommand(const v1::StartWorker& order, const std::string& binary,
+                             const StateDir& state) {
+  process::Command command{
+      .program = binary,
+      .arguments = {"--agent", "unix:" + state.socket().string(), "--worker-id", order.worker_id(),
+                    "--job-id", order.job_id(), "--threads", std::to_string(order.threads()),
+                    "--devices", fmt::format("{}", fmt::join(order.devices(), ","))},
+      // What libraries and the dynamic linker are steered by; not the agent's own secrets.
+      .environment = process::InheritedEnvironment(
+          {"PATH",   "HOME",   "LANG",          "LC_*",   "TZ",       "TMPDIR", "LD_LIBRARY_PATH",
+           "OMP_*",  "KMP_*",  "MKL_*",         "ATEN_*", "TORCH_*",  "CUDA_*", "NVIDIA_*",
+           "NCCL_*", "GLOO_*", "NEURON_*",      "GRPC_*", "MALLOC_*", "ASAN_*", "UBSAN_*",
+           "TSAN_*", "LSAN_*", "TUNDISH_RANK_*"}),
+      .stdout_file = state.log_of(order.worker_id()),
+      .stderr_file = state.log_of(order.worker_id()),
+  };
+  command.environment.push_back("TUNDISH_WORKER_SECRET=" + order.secret());
+  return command;
+}
+
+}  // namespace
+
+Workers::Workers(asio::io_context& io, StateDir& state, Options options, OnExited on_exited)
+    : io_(io), state_(state), options_(std::move(options)), on_exited_(std::move(on_exited)) {}
+
+void Workers::AdoptRecorded() {
+  for (v1::WorkerRecord& record : state_.ReadRecords()) {
+    const std::string id = record.start().worker_id();
+    const process::Identity identity{.pid = static_cast<pid_t>(record.pid()),
+                                     .start_ticks = record.start_ticks(),
+                                     .boot_id = record.boot_id()};
+    auto process = process::Process::Adopt(io_.get_executor(), identity, ExitHandler(id));
+    if (process.ok() && !record.has_exited()) {
+      spdlog::info("event=worker_adopted worker={} job={} pid={}", id, record.start().job_id(),
+                   record.pid());
+      Insert(std::move(record), *std::move(process), true);
+      continue;
+    }
+    v1::WorkerExited exited = record.exited();
+    if (!record.has_exited()) {
+      exited.set_worker_id(id);
+      exited.set_job_id(record.start().job_id());
+      exited.set_adopted(true);
+      exited.set_log_tail(ReadTail(state_.log_of(id), kLogTailBytes));
+    }
+    spdlog::info("event=worker_gone worker={} job={} pid={}", id, exited.job_id(), record.pid());
+    on_exited_(std::move(exited), Clock::now());
+  }
+}
+
+absl::Status Workers::CheckDevices(const v1::StartWorker& order) const {
+  if (order.devices().empty()) return absl::InvalidArgumentError("the order names no device");
+  for (const std::string& device : order.devices()) {
+    if (std::ranges::find(options_.devices, device) == options_.devices.end()) {
+      return absl::InvalidArgumentError(fmt::format("this host offers no device '{}'; it has {}",
+                                                    device, fmt::join(options_.devices, ", ")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Workers::Start(const v1::StartWorker& order) {
+  if (workers_.contains(order.worker_id())) return absl::OkStatus();
+  if (absl::Status devices = CheckDevices(order); !devices.ok()) return devices;
+  if (absl::Status added = state_.AddWorker(order.worker_id()); !added.ok()) return added;
+  auto process =
+      process::Process::Start(io_.get_executor(), RankCommand(order, options_.rank_binary, state_),
+                              ExitHandler(order.worker_id()));
+  if (!process.ok()) return process.status();
+  const process::Identity& identity = (*process)->identity();
+  v1::WorkerRecord record;
+  *record.mutable_start() = order;
+  record.set_pid(static_cast<uint32_t>(identity.pid));
+  record.set_start_ticks(identity.start_ticks);
+  record.set_boot_id(identity.boot_id);
+  if (absl::Status written = state_.WriteRecord(record); !written.ok()) {
+    (void)(*process)->Signal(SIGKILL);  // Without a record nobody could adopt it.
+    return written;
+  }
+  spdlog::info("event=worker_started worker={} job={} pid={} devices={}", order.worker_id(),
+               order.job_id(), record.pid(), fmt::join(order.devices(), ","));
+  Insert(std::move(record), *std::move(process), false);
+  return absl::OkStatus();
+}
+
+void Workers::Insert(v1::WorkerRecord record, std::unique_ptr<process::Process> process,
+                     bool adopted) {
+  const std::string id = record.start().worker_id();
+  Worker& worker = workers_[id];
+  worker.record = std::move(record);
+  worker.process = std::move(process);
+  worker.adopted = adopted;
+}
+
+process::Process::OnExit Workers::ExitHandler(const std::string& worker_id) {
+  return [this, worker_id](const process::Exit& exit) { OnProcessExit(worker_id, exit); };
+}
+
+void Workers::Kill(const v1::KillWorker& order) {
+  const auto found = workers_.find(order.worker_id());
+  if (found != workers_.end()) {
+    spdlog::info("event=worker_kill_ordered worker={} job={}", order.worker_id(), order.job_id());
+    (void)found->second.process->Signal(SIGKILL);  // NotFound: its exit is on the way.
+    return;
+  }
+  v1::WorkerExited exited;
+  exited.set_worker_id(order.worker_id());
+  exited.set_job_id(order.job_id());
+  exited.set_adopted(true);
+  on_exited_(std::move(exited), Clock::now());
+}
+
+void Workers::Deliver(v1::RankOrder order) {
+  const auto found = workers_.find(order.worker_id());
+  if (found == workers_.end()) return;
+  Worker& worker = found->second;
+  if (order.has_assign()) worker.job_epoch = std::max(worker.job_epoch, order.job_epoch());
+  if (order.has_exit()) worker.exit_ordered = true;
+  Send(worker, std::move(order));
+}
+
+void Workers::Acknowledge(const v1::ReportAck& ack) {
+  const auto found = workers_.find(ack.worker_id());
+  if (found == workers_.end()) return;
+  v1::RankOrder order;
+  order.set_worker_id(ack.worker_id());
+  order.set_job_id(found->second.job());
+  order.set_job_epoch(found->second.job_epoch);
+  order.mutable_ack()->set_number(ack.number());
+  Send(found->second, std::move(order));
+}
+
+void Workers::AskAgain() {
+  for (auto& [id, worker] : workers_) {
+    if (worker.stream == nullptr) continue;
+    v1::RankOrder order;
+    order.set_worker_id(id);
+    order.set_job_id(worker.job());
+    order.set_job_epoch(worker.job_epoch);
+    order.mutable_resend();
+    Send(worker, std::move(order));
+  }
+}
+
+void Workers::Send(Worker& worker, v1::RankOrder order) {
+  if (worker.exited) return;
+  if (worker.stream != nullptr) {
+    if (worker.stream->Send(order)) return;
+    spdlog::warn("event=rank_reads_too_slowly worker={} job={}", worker.id(), worker.job());
+    std::exchange(worker.stream, nullptr)
+        ->Abandon(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                               "orders are not read; attach again"));
+  }
+  if (!worker.orders.Add(std::move(order))) {
+    spdlog::warn("event=order_dropped worker={} job={} bound={}", worker.id(), worker.job(),
+                 OrderBuffer::kBound);
+  }
+}
+
+absl::Status Workers::Attach(const v1::RankReport& hello, std::shared_ptr<RankStream> stream) {
+  const auto found = workers_.find(hello.worker_id());
+  if (!hello.has_hello() || found == workers_.end() || found->second.job() != hello.job_id() ||
+      !SecretsEqual(found->second.record.start().secret(), hello.hello().secret())) {
+    return absl::PermissionDeniedError(
+        fmt::format("the first message must be the Hello of a worker of this agent, with its "
+                    "secret; worker '{}' of job '{}' showed none that fits",
+                    hello.worker_id(), hello.job_id()));
+  }
+  Worker& worker = found->second;
+  if (worker.stream != nullptr) {
+    worker.stream->Abandon(
+        grpc::Status(grpc::StatusCode::ABORTED, "the worker attached a second time"));
+  }
+  worker.stream = std::move(stream);
+  spdlog::info("event=rank_attached worker={} job={} pid={}", worker.id(), worker.job(),
+               worker.record.pid());
+  for (v1::RankOrder& order : worker.orders.Take()) Send(worker, std::move(order));
+  return absl::OkStatus();
+}
+
+void Workers::Detach(std::string_view worker_id, const RankStream* stream) {
+  const auto found = workers_.find(worker_id);
+  if (found == workers_.end() || found->second.stream.get() != stream) return;
+  found->second.stream = nullptr;
+  if (found->second.exited) ReportExit(std::string(worker_id));
+}
+
+void Workers::NoteReport(const v1::RankReport& report) {
+  const auto found = workers_.find(report.worker_id());
+  if (found == workers_.end()) return;
+  found->second.job_epoch = std::max(found->second.job_epoch, report.job_epoch());
+}
+
+absl::Status Workers::CheckMember(std::string_view worker_id, std::string_view job_id) const {
+  const auto found = workers_.find(worker_id);
+  if (found != workers_.end() && found->second.job() == job_id) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      fmt::format("this agent runs no worker '{}' of job '{}'", worker_id, job_id));
+}
+
+void Workers::ExitKnown(const v1::WorkerExited& exited) {
+  if (IsFileId(exited.worker_id()) && !workers_.contains(exited.worker_id())) {
+    state_.DropRecord(exited.worker_id());
+  }
+}
+
+std::vector<v1::LiveWorker> Workers::Live() const {
+  std::vector<v1::LiveWorker> live;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.exited) continue;
+    v1::LiveWorker& entry = live.emplace_back();
+    entry.set_worker_id(id);
+    entry.set_job_id(worker.job());
+    entry.set_pid(worker.record.pid());
+    *entry.mutable_devices() = worker.record.start().devices();
+    entry.set_attached(worker.stream != nullptr);
+  }
+  return live;
+}
+
+void Workers::OnProcessExit(const std::string& worker_id, const process::Exit& exit) {
+  const auto found = workers_.find(worker_id);
+  if (found == workers_.end()) return;
+  Worker& worker = found->second;
+  worker.exit_observed = Clock::now();
+  v1::WorkerExited& exited = worker.exited.emplace();
+  exited.set_worker_id(worker_id);
+  exited.set_job_id(worker.job());
+  exited.set_exit_code(exit.code);
+  exited.set_signal(exit.signal);
+  exited.set_adopted(!exit.known);
+  if (!worker.exit_ordered) StopPeers(worker);  // First of all: they block on the dead one.
+  exited.set_log_tail(ReadTail(state_.log_of(worker_id), kLogTailBytes));
+  spdlog::info("event=worker_exited worker={} job={} pid={} cause={} code={}", worker_id,
+               worker.job(), worker.record.pid(), ExitCause(exited), exited.exit_code());
+  *worker.record.mutable_exited() = exited;
+  if (absl::Status written = state_.WriteRecord(worker.record); !written.ok()) {
+    spdlog::error("event=worker_record_failed worker={} error=\"{}\"", worker_id,
+                  std::string(written.message()));
+  }
+  if (worker.stream == nullptr) return ReportExit(worker_id);
+  worker.last_words_limit = std::make_unique<asio::steady_timer>(io_, kLastWords);
+  worker.last_words_limit->async_wait([this, worker_id](boost::system::error_code cancelled) {
+    if (!cancelled) ReportExit(worker_id);
+  });
+}
+
+void Workers::StopPeers(const Worker& lost) {
+  if (lost.job_epoch == 0) return;  // It was in no arrangement: nobody waits for it.
+  for (auto& [id, peer] : workers_) {
+    // A peer in a later arrangement does not depend on the lost one.
+    if (id == lost.id() || peer.job() != lost.job() || peer.stream == nullptr || peer.exited ||
+        peer.exit_ordered || peer.job_epoch > lost.job_epoch) {
+      continue;
+    }
+    v1::RankOrder order;
+    order.set_worker_id(id);
+    order.set_job_id(lost.job());
+    order.set_job_epoch(lost.job_epoch);
+    order.mutable_stop();
+    Send(peer, std::move(order));
+  }
+}
+
+void Workers::ReportExit(const std::string& worker_id) {
+  const auto found = workers_.find(worker_id);
+  if (found == workers_.end()) return;
+  Worker worker = std::move(found->second);
+  workers_.erase(found);
+  if (worker.stream != nullptr) {
+    worker.stream->Abandon(grpc::Status(grpc::StatusCode::ABORTED, "the worker has ended"));
+  }
+  on_exited_(*std::move(worker.exited), worker.exit_observed);
+  if (workers_.empty() && all_killed_) std::exchange(all_killed_, nullptr)();
+}
+
+void Workers::KillAll(std::function<void()> done) {
+  if (workers_.empty()) return asio::post(io_, std::move(done));
+  all_killed_ = std::move(done);
+  for (auto& [id, worker] : workers_) {
+    worker.exit_ordered = true;
+    (void)worker.process->Signal(SIGKILL);  // NotFound: its exit is on the way.
+  }
+}
+
+void Workers::DetachAll() {
+  for (auto& [id, worker] : workers_) {
+    if (worker.stream == nullptr) continue;
+    std::exchange(worker.stream, nullptr)
+        ->Abandon(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is stopping"));
+  }
+}
+
+}  // namespace tundish::agent
