@@ -135,6 +135,7 @@ def test_a_failure_while_the_coordinator_is_down(cluster, long_job, undisturbed)
     cluster.coordinator.kill()
     os.kill(victim, signal.SIGKILL)
     cluster.coordinator.start()
+    cluster.wait_for_nodes(1)
     described = finish_and_compare(cluster, job, undisturbed)
     assert len(described["incidents"]) == 1
 

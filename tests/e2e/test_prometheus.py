@@ -38,7 +38,7 @@ scrape_configs:
                                "Prometheus has images per second")
         assert float(series["value"][1]) > 0, series
         wait_until(lambda: len(query(port, "up == 1")) == 2, "both targets are up")
-        (devices,) = query(port, 'sum(tundish_node_devices{state="busy"})')
+        (devices,) = query(port, 'sum(tundish_node_devices{state="used"})')
         assert float(devices["value"][1]) == 4
         workers = query(port, "tundish_agent_workers")
         assert sum(float(w["value"][1]) for w in workers) == 4, workers
