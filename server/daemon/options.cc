@@ -33,7 +33,7 @@ ParsedOptions ParseOptions(int argc, char** argv) {
   ParsedOptions parsed;
   Options& options = parsed.options;
   CLI::App app{"tundishd: the coordinator of a Tundish cluster"};
-  app.set_version_flag("--version", "tundishd 0.1.0");
+  app.set_version_flag("--version", "tundishd " TUNDISH_VERSION);
   app.add_option("--listen", options.listen, "gRPC address, HOST:PORT or unix:PATH")
       ->check(CheckAddress)
       ->capture_default_str();

@@ -50,8 +50,8 @@ std::vector<metrics::Definition> Table() {
        {},
        {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2}},
       {Kind::kGauge, "tundish_store_backlog_bytes", "Changes not durable yet."},
-      {Kind::kGauge, "tundish_process_resident_bytes", "Resident memory of tundishd."},
-      {Kind::kCounter, "tundish_process_cpu_seconds_total", "CPU time of tundishd."},
+      {Kind::kGauge, "tundish_coordinator_resident_memory_bytes", "Resident memory of tundishd."},
+      {Kind::kCounter, "tundish_coordinator_cpu_seconds_total", "CPU time of tundishd."},
   };
 }
 

@@ -59,6 +59,22 @@ void EmitCut(Job& job, const recovery::Cut& cut, bool rewound, Context& context)
   Emit(job, std::move(event), context.now, context.changes);
 }
 
+/// Bits depend on the vector instructions the math libraries chose: a mixture is said, not hidden.
+void WarnOfMixture(Job& job, Context& context) {
+  const std::string& first = job.members.front().cpu_capability;
+  for (const Member& member : job.members) {
+    if (member.cpu_capability == first || member.cpu_capability.empty() || first.empty()) continue;
+    v1::LogLine line;
+    line.set_dp(member.dp);
+    line.set_tp(member.tp);
+    line.set_job_epoch(job.record.job_epoch());
+    line.set_level("warning");
+    line.set_text(fmt::format("not bit-exact: this rank's math uses {}, rank dp=0 tp=0 uses {}",
+                              member.cpu_capability, first));
+    EmitLog(job, std::move(line), context.now, context.changes);
+  }
+}
+
 /// The arrangement in preparation becomes the one in force.
 void Assign(Job& job, const recovery::Cut& cut, Context& context) {
   const uint32_t before = job.record.job_epoch();
@@ -94,6 +110,7 @@ void Assign(Job& job, const recovery::Cut& cut, Context& context) {
   }
   job.stage = Stage::kForming;
   MoveProgressLimit(job, context);
+  WarnOfMixture(job, context);
   spdlog::info("event=assigned job={} job_epoch={} step={} source={}", job.id(),
                job.record.job_epoch(), cut.step, recovery::SourceName(cut.source));
 }
@@ -262,6 +279,7 @@ void OnReady(Job& job, Member& member, const v1::Ready& ready, Context& context)
   if (member.phase != MemberPhase::kStarting) return;
   member.phase = MemberPhase::kReady;
   member.pid = ready.pid();
+  member.cpu_capability = ready.cpu_capability();
   if (member.kill_cause.empty()) member.limit = kNoLimit;
   MaybeDecide(job, context);
 }
@@ -312,11 +330,13 @@ void MaybeRunning(Job& job, Context& context) {
   const bool recovered = job.record.state() == v1::RECOVERING;
   CloseIncident(job, context);
   SetState(job, v1::RUNNING, recovered ? "recovered" : "all_ranks_training",
-           fmt::format("every rank has committed step {} of {}", start, job.record.total_steps()),
+           fmt::format("{} ranks train, from step {} of {}", job.members.size(), start,
+                       job.record.total_steps()),
            context.now, context.changes);
 }
 
 void MoveProgressLimit(Job& job, const Context& context) {
+  if (job.stage != Stage::kForming && job.stage != Stage::kTraining) return;
   job.progress_limit =
       context.now.steady + std::chrono::seconds(job.spec().recovery().step_deadline_seconds());
 }

@@ -14,7 +14,7 @@
 namespace tundish::jobs {
 namespace {
 
-constexpr const char* kVersion = "0.1.0";
+constexpr std::chrono::milliseconds kExitNewsLimit{500};
 constexpr size_t kTailForPeople = 400;
 
 std::string ExitCause(const v1::WorkerExited& exited) {
@@ -104,7 +104,7 @@ void Core::OnRegister(const std::shared_ptr<AgentLink>& link, const v1::AgentMes
     old->End(absl::AbortedError(fmt::format("node '{}' has connected again", message.node())));
   }
   v1::CoordinatorMessage reply;
-  reply.mutable_register_reply()->set_version(kVersion);
+  reply.mutable_register_reply()->set_version(TUNDISH_VERSION);
   reply.mutable_register_reply()->set_heartbeat_interval_ms(
       static_cast<uint32_t>(parts_.settings.heartbeat_interval.count()));
   link->Send(std::move(reply));
@@ -196,12 +196,16 @@ void Core::ReconcileNode(Node& node, const v1::Register& registration, Context& 
       if (!reported.contains(member.worker_id)) expected.push_back(member.worker_id);
     }
     for (const std::string& worker_id : expected) {
-      const Member* member = job->FindMember(worker_id);
+      Member* member = job->FindMember(worker_id);
       if (member == nullptr) continue;
-      if (!job->ended() && !member->start_sent) {
+      if (job->ended()) {
+        ReleaseMember(node, id, worker_id, {}, context);
+      } else if (!member->start_sent) {
         context.changes.Send(node.name, StartWorkerOrder(*job, *member));
       } else {
-        ReleaseMember(node, id, worker_id, {.cause = "gone"}, context);
+        // The agent says how it ended right after it has registered, if it knows.
+        member->missing = true;
+        member->limit = context.now.steady + kExitNewsLimit;
       }
     }
   }

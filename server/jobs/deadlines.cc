@@ -41,7 +41,12 @@ void CheckDeadlines(Job& job, Context& context) {
     // While the agent is away nothing can be asked of the rank; its return sets new limits.
     const Node* node = context.nodes.Find(member.node);
     if (node == nullptr || !node->ready()) continue;
-    if (member.alive() && member.limit <= context.now.steady) {
+    if (!member.alive() || member.limit > context.now.steady) continue;
+    if (member.missing) {
+      context.nodes.Free(member.node, member.worker_id);
+      OnMemberGone(job, member, {.cause = "gone"}, context);
+      if (job.ended()) return;  // the members are others now
+    } else {
       KillMember(job, member, OverdueCause(job, member), context);
     }
   }

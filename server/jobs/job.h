@@ -48,6 +48,8 @@ struct Member {
   std::string node;
   std::vector<std::string> devices;
   uint32_t pid = 0;
+  /// As reported by Ready; empty if that was before a restart of the coordinator.
+  std::string cpu_capability;
   MemberPhase phase = MemberPhase::kVacant;
   /// Steps committed.
   uint32_t step = 0;
@@ -65,6 +67,8 @@ struct Member {
   uint64_t gap_high = 0;
   /// When the limit of what is awaited from it ends; max: nothing is awaited.
   std::chrono::steady_clock::time_point limit = std::chrono::steady_clock::time_point::max();
+  /// Its agent came back without it; word of its exit may follow until `limit`.
+  bool missing = false;
   /// Set once a kill was ordered: why, in an incident's words ("step_deadline").
   std::string kill_cause;
 

@@ -86,6 +86,8 @@ void MaybeSucceed(Job& job, Context& context) {
       job.members, [](const Member& member) { return member.phase == MemberPhase::kFinished; });
   if (!all_finished || job.stage != Stage::kTraining) return;
   MaybeRunning(job, context);
+  job.covered = job.record.total_steps();  // who has finished has committed everything
+  PublishPoints(job, context);
   Close(job, v1::SUCCEEDED, "all_ranks_finished",
         fmt::format("{} steps on {} ranks", job.progress.step(), job.members.size()), context);
   for (Member& member : job.members) {

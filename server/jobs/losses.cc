@@ -186,7 +186,10 @@ void NoteCut(Job& job, uint32_t cut_step, uint32_t steps_lost, std::string_view 
   incident->set_to_job_epoch(job.record.job_epoch());
   incident->set_cut_step(cut_step);
   incident->set_steps_lost(incident->steps_lost() + steps_lost);
-  incident->set_restored_from(std::string(restored_from));
+  // Of several cuts in one incident, the one that cost something is told.
+  if (incident->restored_from().empty() || restored_from != "survivor") {
+    incident->set_restored_from(std::string(restored_from));
+  }
   incident->set_quiesce_ms(MillisecondsSince(job.incident_began, context.now));
   StoreIncident(job, *incident, context);
 }

@@ -32,9 +32,7 @@ void OnStepDone(Job& job, Member& member, const v1::RankReport& report, Context&
   if (report.job_epoch() == job.record.job_epoch()) {
     member.step = std::max(member.step, step + 1);
     job.last_advance = context.now.steady;
-    if (job.stage == Stage::kForming || job.stage == Stage::kTraining) {
-      MoveProgressLimit(job, context);
-    }
+    MoveProgressLimit(job, context);
   }
   PublishPoints(job, context);
   MaybeRunning(job, context);
@@ -121,7 +119,14 @@ void OnFinished(Job& job, Member& member, const v1::RankReport& report, Context&
       return artifact.path() == model.path();
     });
     if (!known) {
-      *job.record.add_artifacts() = model;
+      // One written by an arrangement that broke before the end is superseded.
+      auto& artifacts = *job.record.mutable_artifacts();
+      artifacts.erase(std::remove_if(artifacts.begin(), artifacts.end(),
+                                     [&model](const v1::Artifact& artifact) {
+                                       return artifact.kind() == model.kind();
+                                     }),
+                      artifacts.end());
+      *artifacts.Add() = model;
       context.changes.TouchJob(job);
       v1::JobEvent event;
       event.set_type("artifact");
@@ -207,13 +212,16 @@ void OnReport(Job& job, Member& member, const v1::RankReport& report, Context& c
 }
 
 void RestoreReport(Job& job, const v1::RankReport& report) {
-  const Member* member = job.FindMember(report.worker_id());
+  Member* member = job.FindMember(report.worker_id());
   if (report.has_step()) {
     // The worker may be gone; its coordinates are in the report.
     const int slot = member != nullptr
                          ? job.SlotOf(*member)
                          : report.step().time().dp() * job.tensor() + report.step().time().tp();
     FileStep(job, slot, report);
+    if (member != nullptr && report.job_epoch() == job.record.job_epoch()) {
+      member->step = std::max(member->step, report.step().step() + 1);
+    }
   } else if (report.has_checkpoint() && member != nullptr) {
     job.shards[report.checkpoint().path()][member->tp] = report;
   }

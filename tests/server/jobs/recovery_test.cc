@@ -296,6 +296,8 @@ TEST_F(RecoveryTest, AnAgentsReturnAdoptsKillsAndMisses) {
   agent_->Connect(*core_);
   Settle();
   EXPECT_FALSE(agent_->ranks().contains("stranger"));
+  EXPECT_EQ(Get(id).state(), v1::RUNNING) << "word of how it ended may follow";
+  Advance(milliseconds(501));
   EXPECT_EQ(Get(id).job_epoch(), 2u);
   EXPECT_EQ(Get(id).incidents(0).cause(), "gone");
   RunToTheEnd(id);
