@@ -8,7 +8,7 @@ namespace tundish::trainer {
 namespace {
 
 // Places tensor rank `tp`'s section of values, laid out like `shard`'s own, into `full`.
-void PlaceAll(const Shard& shard, const at::Tensor& values, int tp, model::FullTensors& full) {
+void PlaceAll(const Shard& shard, const at::Tensor& values, int tp, checkpoint::FullTensors& full) {
   for (const model::Parameter& parameter : shard.model.arena().parameters()) {
     if (tp > 0 && !parameter.sharded()) continue;
     at::Tensor& target = full[parameter.spec.name];
@@ -22,15 +22,15 @@ void PlaceAll(const Shard& shard, const at::Tensor& values, int tp, model::FullT
 
 }  // namespace
 
-std::optional<model::FullTensors> MergeOverRow(const Place& place, Shard& shard,
-                                               Arrangement& arrangement) {
+std::optional<checkpoint::FullTensors> MergeOverRow(const Place& place, Shard& shard,
+                                                    Arrangement& arrangement) {
   const c10::AutoGradMode no_grad(false);
   const at::Tensor values = shard.model.arena().values().detach();
   if (place.tp > 0) {
     arrangement.row()->Send(values, 0);
     return std::nullopt;
   }
-  model::FullTensors full;
+  checkpoint::FullTensors full;
   PlaceAll(shard, values.cpu(), 0, full);
   for (int tp = 1; tp < place.tensor_degree; ++tp) {
     at::Tensor received = at::empty_like(values);

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "worker/engine/model/weights_file.h"
+#include "worker/engine/checkpoint/model_file.h"
 #include "worker/engine/trainer/arrangement.h"
 #include "worker/engine/trainer/plan.h"
 #include "worker/engine/trainer/shard.h"
@@ -11,7 +11,7 @@ namespace tundish::trainer {
 
 /// Puts the row's slices together on its tensor rank 0, which gets every parameter whole, on the
 /// CPU; the others get nothing. Called by all ranks of the row. Throws when a peer is lost.
-std::optional<model::FullTensors> MergeOverRow(const Place& place, Shard& shard,
-                                               Arrangement& arrangement);
+std::optional<checkpoint::FullTensors> MergeOverRow(const Place& place, Shard& shard,
+                                                    Arrangement& arrangement);
 
 }  // namespace tundish::trainer

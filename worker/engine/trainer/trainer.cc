@@ -10,7 +10,6 @@
 #include <spdlog/spdlog.h>
 
 #include "worker/engine/checkpoint/model_file.h"
-#include "worker/engine/model/weights_file.h"
 #include "worker/engine/trainer/evaluator.h"
 #include "worker/engine/trainer/fatal_error.h"
 #include "worker/engine/trainer/merge.h"
@@ -200,8 +199,13 @@ void Trainer::Restart(const v1::Assignment& assignment) {
     shard.step = counters->step;
     shard.updates = counters->updates;
   } else if (!plan_.weights_file.empty()) {
+    const absl::StatusOr<checkpoint::FullTensors> tensors =
+        checkpoint::ReadModelFile(plan_.weights_file);
+    if (!tensors.ok()) {
+      throw FatalError("weights_invalid", std::string(tensors.status().message()));
+    }
     try {
-      shard.model.LoadFull(model::ReadWeightsFile(plan_.weights_file));
+      shard.model.LoadFull(*tensors);
     } catch (const c10::Error& error) {
       throw FatalError("weights_invalid",
                        fmt::format("{}: {}", plan_.weights_file, error.what_without_backtrace()));
@@ -265,13 +269,13 @@ void Trainer::WriteCheckpoint(const v1::Assignment& assignment, uint32_t job_epo
 void Trainer::Finish(const v1::Assignment& assignment, Arrangement& arrangement) {
   v1::Finished finished;
   if (place_.dp == 0) {
-    const std::optional<model::FullTensors> full = MergeOverRow(place_, *shard_, arrangement);
+    const std::optional<checkpoint::FullTensors> full = MergeOverRow(place_, *shard_, arrangement);
     if (full.has_value()) {
       const fs::path folder = fs::path(assignment.job_folder()) / "export" /
                               fmt::format("e{}", arrangement.job_epoch());
-      const absl::StatusOr<checkpoint::FileDigest> digest =
-          checkpoint::ExportModel((fs::path(assignment.artifact_root()) / folder).string(), *full,
-                                  DescribeModel(plan_, assignment));
+      const absl::StatusOr<checkpoint::FileDigest> digest = checkpoint::ExportModel(
+          (fs::path(assignment.artifact_root()) / folder).string(), shard_->model.parameters(),
+          *full, DescribeModel(plan_, assignment));
       if (!digest.ok()) {
         throw FatalError("artifact_unwritable", std::string(digest.status().message()));
       }

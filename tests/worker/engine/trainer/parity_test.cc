@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/engine/trainer/cluster.h"
-#include "worker/engine/model/weights_file.h"
+#include "worker/engine/checkpoint/model_file.h"
 
 namespace tundish::testing {
 namespace {
@@ -15,7 +15,7 @@ struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<v1::Evaluation> evaluations;
-  model::FullTensors weights;
+  checkpoint::FullTensors weights;
   std::vector<std::vector<float>> states;
 };
 
@@ -40,8 +40,10 @@ class ParityTest : public ::testing::Test {
       outcome.norms.push_back(step.gradient_norm());
     }
     outcome.evaluations = first.evaluations;
-    outcome.weights = model::ReadWeightsFile(
+    const auto weights = checkpoint::ReadModelFile(
         (std::filesystem::path(artifacts.path()) / first.finished.at(0).model().path()).string());
+    EXPECT_TRUE(weights.ok()) << weights.status();
+    if (weights.ok()) outcome.weights = *weights;
     return outcome;
   }
 
