@@ -14,7 +14,7 @@ enum class StepPoint {
   kBackwardDone,   ///< all gradient buckets are summed over the column
   kControlSummed,  ///< the control vector, too; this rank does not count as reduced yet
   kReduced,        ///< phase REDUCED
-  kShared,        ///< norm and control vector are known to the row
+  kShared,         ///< norm and control vector are known to the row
   kCommitted,
 };
 

@@ -39,7 +39,10 @@ optimizer::Schedule MakeSchedule(const v1::TrainingSpec& spec, uint32_t total_st
   }
   schedule.peak = spec.optimizer().learning_rate();
   schedule.total_steps = total_steps;
-  schedule.warmup_steps = std::min(spec.schedule().warmup_steps(), total_steps);
+  // The coordinator cannot fill in the default: it resolves specs before it knows the data.
+  schedule.warmup_steps = spec.schedule().has_warmup_steps()
+                              ? std::min(spec.schedule().warmup_steps(), total_steps)
+                              : total_steps / 20;
   schedule.final_fraction = spec.schedule().final_fraction();
   return schedule;
 }

@@ -1,5 +1,7 @@
 #include "worker/engine/trainer/plan.h"
 
+#include <optional>
+
 #include <gtest/gtest.h>
 
 #include "worker/engine/trainer/evaluator.h"
@@ -40,6 +42,33 @@ TEST(TrainingPlanTest, SaysWhenToEvaluateAndToSave) {
     }
     EXPECT_EQ(evaluations, c.evaluations);
     EXPECT_EQ(checkpoints, c.checkpoints);
+  }
+}
+
+TEST(MakePlanTest, WarmsUpOverATwentiethUnlessToldOtherwise) {
+  struct Case {
+    std::optional<uint32_t> asked;
+    int64_t want;
+  };
+  for (const Case& c : {Case{{}, 10}, Case{0, 0}, Case{7, 7}, Case{1000, 200}}) {
+    v1::Assignment assignment;
+    assignment.set_total_steps(200);
+    assignment.mutable_data()->add_classes("a");
+    v1::ModelSpec& model = *assignment.mutable_spec()->mutable_model();
+    model.set_image_size(16);
+    model.set_patch_size(8);
+    model.set_hidden(32);
+    model.set_depth(1);
+    model.set_heads(4);
+    model.set_mlp_hidden(64);
+    model.set_channels(1);
+    model.set_layer_norm_eps(1e-6);
+    v1::TrainingSpec& training = *assignment.mutable_spec()->mutable_training();
+    training.set_global_batch(8);
+    if (c.asked.has_value()) training.mutable_schedule()->set_warmup_steps(*c.asked);
+    EXPECT_EQ(MakePlan(assignment).schedule.warmup_steps, c.want);
+    assignment.mutable_spec()->mutable_parallel()->set_tensor(3);
+    EXPECT_THROW(MakePlan(assignment), FatalError);
   }
 }
 
