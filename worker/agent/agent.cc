@@ -133,7 +133,9 @@ void Agent::Stop(bool stop_ranks) {
   spdlog::info("event=agent_stopping node={} ranks={}", options_.node,
                stop_ranks ? "killed" : "kept");
   if (stop_ranks) {
-    RunToEnd([this](std::function<void()> ended) { workers_.KillAll(std::move(ended)); });
+    RunToEnd([this](std::function<void()> ended) {
+      workers_.KillAll(std::chrono::seconds(10), std::move(ended));
+    });
   }
   RunToEnd([this](std::function<void()> ended) {
     http_->Close();

@@ -50,6 +50,11 @@ void CoordinatorLink::Open() {
   message.set_node(node_);
   message.set_incarnation(incarnation_);
   *message.mutable_register_() = callbacks_.registration();
+  for (const v1::WorkerExited& exited : queue_.UntoldExits()) {
+    v1::LiveWorker& worker = *message.mutable_register_()->add_workers();
+    worker.set_worker_id(exited.worker_id());
+    worker.set_job_id(exited.job_id());
+  }
   stream_->Write(std::move(message));
   heartbeat_interval_ = {};
   ArmHeartbeat(kRegisterLimit);
@@ -83,6 +88,8 @@ void CoordinatorLink::OnDone(const grpc::Status& status) {
                  static_cast<int>(status.error_code()), status.error_message());
   }
   if (was_connected) callbacks_.on_connected(false);
+  // Another agent of this name has taken over: two of them must not chase each other at full speed.
+  if (status.error_code() == grpc::StatusCode::ABORTED) failures_ = std::max(failures_, 6);
   const double random = static_cast<double>(random_() - random_.min()) /
                         (1.0 + static_cast<double>(random_.max() - random_.min()));
   retry_.expires_after(Backoff(failures_++, random));

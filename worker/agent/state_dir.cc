@@ -117,6 +117,9 @@ absl::StatusOr<std::unique_ptr<StateDir>> StateDir::Open(const fs::path& given) 
                     "--state-dir",
                     folder.string()));
   }
+  for (const auto& left : fs::directory_iterator(folder / "tasks", error)) {
+    fs::remove(left.path(), error);  // Of an agent that was killed; its checks died with it.
+  }
   return std::unique_ptr<StateDir>(new StateDir(folder, lock));
 }
 

@@ -47,9 +47,17 @@ void UplinkQueue::StreamEnded() {
   for (; !sent_.empty(); sent_.pop_back()) queue_.push_front(std::move(sent_.back()));
 }
 
+std::vector<v1::WorkerExited> UplinkQueue::UntoldExits() const {
+  std::vector<v1::WorkerExited> exits;
+  for (const Item& item : queue_) {
+    if (!item.sent && item.fact.has_worker_exited()) exits.push_back(item.fact.worker_exited());
+  }
+  return exits;
+}
+
 std::vector<v1::AgentMessage> UplinkQueue::TakeSettled(TimePoint now) {
   std::vector<v1::AgentMessage> settled;
-  while (!sent_.empty() && now - sent_.front().sent >= kSettled) {
+  while (!sent_.empty() && now - *sent_.front().sent >= kSettled) {
     settled.push_back(std::move(sent_.front().fact));
     sent_.pop_front();
   }

@@ -46,6 +46,10 @@ class UplinkQueue {
   /// Facts that went out at least kSettled ago on the present stream, each returned once.
   std::vector<v1::AgentMessage> TakeSettled(TimePoint now);
 
+  /// Exits that were never sent: their workers belong into a registration, since one that is
+  /// missing there counts as gone without a cause, and the cause follows at once.
+  std::vector<v1::WorkerExited> UntoldExits() const;
+
   bool empty() const { return queue_.empty(); }
 
  private:
@@ -53,7 +57,7 @@ class UplinkQueue {
     v1::AgentMessage fact;
     std::optional<v1::RankReport> report;  // Set: a report, and `fact` means nothing.
     TimePoint since;
-    TimePoint sent;
+    std::optional<TimePoint> sent;  // When it was last written.
   };
 
   const size_t report_bound_bytes_;

@@ -45,7 +45,11 @@ process::Command RankCommand(const v1::StartWorker& order, const std::string& bi
 }  // namespace
 
 Workers::Workers(asio::io_context& io, StateDir& state, Options options, OnExited on_exited)
-    : io_(io), state_(state), options_(std::move(options)), on_exited_(std::move(on_exited)) {}
+    : io_(io),
+      state_(state),
+      options_(std::move(options)),
+      on_exited_(std::move(on_exited)),
+      kill_limit_(io) {}
 
 void Workers::AdoptRecorded() {
   for (v1::WorkerRecord& record : state_.ReadRecords()) {
@@ -231,7 +235,6 @@ void Workers::ExitKnown(const v1::WorkerExited& exited) {
 std::vector<v1::LiveWorker> Workers::Live() const {
   std::vector<v1::LiveWorker> live;
   for (const auto& [id, worker] : workers_) {
-    if (worker.exited) continue;
     v1::LiveWorker& entry = live.emplace_back();
     entry.set_worker_id(id);
     entry.set_job_id(worker.job());
@@ -295,12 +298,21 @@ void Workers::ReportExit(const std::string& worker_id) {
     worker.stream->Abandon(grpc::Status(grpc::StatusCode::ABORTED, "the worker has ended"));
   }
   on_exited_(*std::move(worker.exited), worker.exit_observed);
-  if (workers_.empty() && all_killed_) std::exchange(all_killed_, nullptr)();
+  if (workers_.empty() && all_killed_) {
+    kill_limit_.cancel();
+    std::exchange(all_killed_, nullptr)();
+  }
 }
 
-void Workers::KillAll(std::function<void()> done) {
+void Workers::KillAll(std::chrono::milliseconds limit, std::function<void()> done) {
   if (workers_.empty()) return asio::post(io_, std::move(done));
   all_killed_ = std::move(done);
+  kill_limit_.expires_after(limit);
+  kill_limit_.async_wait([this](boost::system::error_code cancelled) {
+    if (cancelled || !all_killed_) return;
+    spdlog::error("event=ranks_not_killed count={}", workers_.size());
+    std::exchange(all_killed_, nullptr)();
+  });
   for (auto& [id, worker] : workers_) {
     worker.exit_ordered = true;
     (void)worker.process->Signal(SIGKILL);  // NotFound: its exit is on the way.

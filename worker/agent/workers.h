@@ -11,6 +11,7 @@
 
 #include <absl/status/status.h>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "tundish/v1/node.pb.h"
 #include "worker/agent/state_dir.h"
@@ -73,11 +74,12 @@ class Workers {
   /// The coordinator knows of this exit: its record may go.
   void ExitKnown(const v1::WorkerExited& exited);
 
-  /// Every process that has not ended.
+  /// Every process whose exit was not reported yet.
   std::vector<v1::LiveWorker> Live() const;
 
-  /// Kills all; `done` runs when all have ended and been reported.
-  void KillAll(std::function<void()> done);
+  /// Kills all; `done` runs when all have ended and been reported, after `limit` at the latest (the
+  /// kernel may keep a process that waits for a device).
+  void KillAll(std::chrono::milliseconds limit, std::function<void()> done);
 
   /// Ends every attachment, since the agent stops; the processes stay.
   void DetachAll();
@@ -97,6 +99,7 @@ class Workers {
   OnExited on_exited_;
   std::map<std::string, Worker, std::less<>> workers_;
   std::function<void()> all_killed_;
+  boost::asio::steady_timer kill_limit_;
 };
 
 }  // namespace tundish::agent

@@ -20,11 +20,12 @@ TEST_P(AdoptionTest, RanksOutliveTheAgentAndAreAdopted) {
   ASSERT_TRUE(WaitForEnd(second));
 
   const v1::Register registration = StartAgent();
-  ASSERT_EQ(registration.workers_size(), 1);
+  ASSERT_EQ(registration.workers_size(), 2);
   EXPECT_EQ(registration.workers(0).worker_id(), "w1");
   EXPECT_EQ(registration.workers(0).job_id(), kJob);
   EXPECT_EQ(registration.workers(0).pid(), static_cast<uint32_t>(first));
   EXPECT_EQ(registration.workers(0).devices(0), "cpu:0");
+  EXPECT_EQ(registration.workers(1).worker_id(), "w2") << "its exit comes right behind";
   const v1::WorkerExited gone = ExpectExit("w2");
   EXPECT_TRUE(gone.adopted());
   EXPECT_EQ(gone.signal(), 0) << "only a parent is told";

@@ -100,6 +100,18 @@ TEST(UplinkQueueTest, TellsFactsAgainUnlessTheirStreamLasted) {
   EXPECT_EQ(Drain(queue, kStart + seconds(21)), (Texts{"exit a", "exit b", "exit c"}));
 }
 
+TEST(UplinkQueueTest, KnowsWhichExitsWereNeverSent) {
+  UplinkQueue queue(1000);
+  queue.AddFact(Exit("a"), kStart);
+  EXPECT_EQ(queue.UntoldExits().size(), 1u);
+  EXPECT_EQ(Drain(queue, kStart), (Texts{"exit a"}));
+  queue.AddFact(Exit("b"), kStart);
+  queue.StreamEnded();  // "a" is told again, but the coordinator may know it.
+  const auto untold = queue.UntoldExits();
+  ASSERT_EQ(untold.size(), 1u);
+  EXPECT_EQ(untold[0].worker_id(), "b");
+}
+
 TEST(BackoffTest, DoublesUpToTwoSecondsWithJitter) {
   struct Case {
     int failures;
