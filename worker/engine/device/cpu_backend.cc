@@ -28,6 +28,11 @@ class AbortableGloo final : public c10d::ProcessGroupGloo {
  public:
   using ProcessGroupGloo::ProcessGroupGloo;
 
+  /// Known limit of libtorch 2.11's Gloo: a pair that is signalled while it connects, and then
+  /// connects, ends the process (Pair::handleEvents finds an error on an open connection). Only an
+  /// abort within milliseconds of forming can meet it, that is, a second death during a recovery;
+  /// the rank is then replaced like any other. Leaving such pairs alone would be worse: a rank that
+  /// connects to the dead would block until the collective's timeout.
   void AbortPairs() noexcept {
     for (const auto& context : contexts_) {
       for (int peer = 0; peer < getSize(); ++peer) {

@@ -100,25 +100,6 @@ TEST(CpuBackendTest, AbortWakesTheWaitingAndThePeers) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
 }
 
-TEST(CpuBackendTest, AbortWakesAConnectToThoseWhoDiedWhileForming) {
-  std::thread aborter;
-  const auto start = std::chrono::steady_clock::now();
-  const auto errors = RunRanks(2, [&](Communicator& group, MemoryStore& store, int rank) {
-    if (rank == 1) throw std::runtime_error("died");  // Its address is known, its listener closes.
-    aborter = std::thread([&] {
-      store.wait({"dead"});
-      store.Close();
-      group.Abort();
-    });
-    at::Tensor values = at::zeros({8});
-    store.set("dead", std::vector<uint8_t>{1});
-    group.AllReduceSum(values);
-  });
-  aborter.join();
-  for (const std::string& error : errors) EXPECT_NE(error, "");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
-}
-
 TEST(CpuBackendTest, ReportsResidentMemory) {
   EXPECT_GT(CpuBackend().Memory().used_bytes, uint64_t{1} << 20);
 }
