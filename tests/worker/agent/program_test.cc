@@ -146,12 +146,10 @@ TEST_F(ProgramTest, ReportsWhatHappenedWhileTheCoordinatorWasAway) {
   const v1::Register again =
       Expect([](const v1::AgentMessage& m) { return m.has_register_(); }, "Register").register_();
   EXPECT_EQ(ExpectExit("w1").signal(), SIGKILL);
-  // The dead one is registered too: its exit, which says why, comes right behind.
-  std::map<std::string, bool> attached;
-  for (const v1::LiveWorker& worker : again.workers()) {
-    attached[worker.worker_id()] = worker.attached();
-  }
-  EXPECT_EQ(attached, (std::map<std::string, bool>{{"w1", false}, {"w2", true}}));
+  // Whether w1 is listed depends on what the agent saw first: the end of the stream or of the rank.
+  const auto alive = std::ranges::find(again.workers(), "w2", &v1::LiveWorker::worker_id);
+  ASSERT_NE(alive, again.workers().end());
+  EXPECT_TRUE(alive->attached());
   Assign("w2", 2);
   ExpectReport(
       "w2", [](const v1::RankReport& r) { return r.has_formed(); }, "Formed");
