@@ -7,6 +7,7 @@
 
 #include "client/cli/command.h"
 #include "client/link/follow.h"
+#include "client/render/format.h"
 #include "client/render/job_text.h"
 #include "client/render/json.h"
 #include "client/render/progress.h"
@@ -65,12 +66,16 @@ absl::StatusOr<int> ShowJob(Coordinator& coordinator, const std::string& job_id,
   const absl::StatusOr<v1::JobState> state =
       json ? FollowAsJson(coordinator, request) : FollowAsText(coordinator, request);
   if (!state.ok()) return state.status();
-  if (!json) {
-    const absl::StatusOr<v1::Job> job = GetJob(coordinator, job_id);
-    if (!job.ok()) return job.status();
-    Print("\n" + ResultText(*job));
-  }
-  return *state == v1::SUCCEEDED ? kSuccess : kFailed;
+  // The fate is known even if the coordinator is gone by now.
+  const absl::StatusOr<v1::Job> job = GetJob(coordinator, job_id);
+  if (!json && job.ok()) Print("\n" + ResultText(*job));
+  if (!job.ok()) PrintNotice(std::string(job.status().message()));
+  if (*state == v1::SUCCEEDED) return kSuccess;
+  PrintNotice(fmt::format("job {} {}: {}", job_id, v1::JobState_Name(*state),
+                          job.ok()
+                              ? Printable(job->message().empty() ? job->reason() : job->message())
+                              : "see `tundish describe`"));
+  return kFailed;
 }
 
 }  // namespace tundish::client

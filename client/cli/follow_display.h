@@ -11,8 +11,8 @@ namespace tundish::client {
 
 /// Shows a job's stream until the job ends: JobUpdate lines (`json`) or, for people, progress and
 /// at the end what the job came to. Returns the exit code: kSuccess, or kFailed for a job that
-/// ended FAILED or CANCELLED. Notices of a lost coordinator go to standard error. Errors: as
-/// FollowJob.
+/// ended FAILED or CANCELLED, which one line on standard error explains. Notices of a lost
+/// coordinator go to standard error. Errors: as FollowJob.
 absl::StatusOr<int> ShowJob(Coordinator& coordinator, const std::string& job_id, uint32_t after_seq,
                             bool json);
 

@@ -136,8 +136,8 @@ std::string IncidentLine(const v1::Incident& incident) {
                                  Printable(incident.node()), incident.cause());
   if (!incident.closed()) return text + "; not recovered yet";
   return text + fmt::format(
-                    "; detect {}, quiesce {}, restore {}, first step {}, total {}; went on "
-                    "from step {} (state from {}), {} steps lost",
+                    "; detected in {}, all stopped after {}, state restored after {}, first step "
+                    "after {}; total {}; went on from step {} (state from {}), {} steps lost",
                     Milliseconds(incident.detect_ms()), Milliseconds(incident.quiesce_ms()),
                     Milliseconds(incident.restore_ms()), Milliseconds(incident.first_step_ms()),
                     Milliseconds(incident.total_ms()), incident.cut_step(),

@@ -71,6 +71,10 @@ Progress::Progress(int columns, std::function<void(const std::string&)> write)
 
 void Progress::Show(const v1::JobUpdate& update, Clock::time_point now) {
   if (update.has_metric()) return ShowMetric(update.metric(), now);
+  // What ranks say in passing is for `tundish logs`.
+  if (update.has_log() && (update.log().level() == "info" || update.log().level() == "debug")) {
+    return;
+  }
   const std::string line = UpdateLine(update);
   if (!line.empty()) ShowLine(line);
 }

@@ -16,7 +16,8 @@ std::string MetricLine(const v1::MetricPoint& metric);
 std::string UpdateLine(const v1::JobUpdate& update);
 
 /// Shows a job's stream to a person. On a terminal metric points overwrite one line; elsewhere a
-/// plain line appears at most once a second, and the last point before an event always does.
+/// plain line appears at most once a second, and the last point before an event always does. Log
+/// lines below a warning are left out.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;

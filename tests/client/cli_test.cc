@@ -165,10 +165,14 @@ TEST_F(CliTest, FollowEndsWithTheJobsFate) {
     EXPECT_THAT(text.out, HasSubstr("step 1/10  loss 0.7000"));
     EXPECT_THAT(text.out, HasSubstr(v1::JobState_Name(c.state) + " " + c.reason));
     EXPECT_THAT(text.out, HasSubstr("because"));
-    EXPECT_EQ(text.err, "");
+    const std::string error = c.code == 0 ? ""
+                                          : std::string("tundish: job ") + kJobId + " " +
+                                                v1::JobState_Name(c.state) + ": because\n";
+    EXPECT_EQ(text.err, error);
 
     const Outcome json = Tundish({"submit", file, "--follow", "-o", "json"});
     EXPECT_EQ(json.code, c.code);
+    EXPECT_EQ(json.err, error);
     const std::vector<std::string> lines = Lines(json.out);
     ASSERT_THAT(lines, SizeIs(4));
     EXPECT_EQ(FromJson<v1::SubmitJobResponse>(lines[0]).job_id(), kJobId);

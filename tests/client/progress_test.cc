@@ -82,6 +82,18 @@ TEST_F(ProgressTest, ATerminalHasOneUpdatingLine) {
   EXPECT_EQ(Take(), "");
 }
 
+TEST_F(ProgressTest, LeavesLogsToTheLogs) {
+  Progress progress = Make(0);
+  v1::JobUpdate log;
+  log.mutable_log()->set_text("hello");
+  log.mutable_log()->set_level("info");
+  progress.Show(log, start_);
+  EXPECT_EQ(Take(), "");
+  log.mutable_log()->set_level("warning");
+  progress.Show(log, start_);
+  EXPECT_THAT(Take(), HasSubstr("warning [dp 0 tp 0] hello\n"));
+}
+
 TEST(UpdateLineTest, ShowsEveryKind) {
   v1::JobUpdate incident = Event("recovered", v1::RUNNING, "rank_replaced");
   v1::Incident& closed = *incident.mutable_event()->mutable_incident();
@@ -90,17 +102,16 @@ TEST(UpdateLineTest, ShowsEveryKind) {
   closed.set_cause("killed_by_signal_9");
   closed.set_detect_ms(3.4);
   closed.set_quiesce_ms(40);
-  closed.set_restore_ms(12);
+  closed.set_restore_ms(52);
   closed.set_first_step_ms(250);
   closed.set_total_ms(305.4);
   closed.set_cut_step(17);
   closed.set_restored_from("survivor");
   closed.set_closed(true);
-  EXPECT_THAT(
-      UpdateLine(incident),
-      HasSubstr("recovered rank dp 1 tp 0 on h1: killed_by_signal_9; detect 3 ms, quiesce 40 "
-                "ms, restore 12 ms, first step 250 ms, total 305 ms; went on from step 17 "
-                "(state from survivor), 0 steps lost"));
+  EXPECT_THAT(UpdateLine(incident),
+              HasSubstr("recovered rank dp 1 tp 0 on h1: killed_by_signal_9; detected in 3 ms, all "
+                        "stopped after 40 ms, state restored after 52 ms, first step after 250 ms; "
+                        "total 305 ms; went on from step 17 (state from survivor), 0 steps lost"));
 
   v1::JobUpdate evaluated = Event("evaluated", v1::RUNNING, "");
   v1::Evaluation& evaluation = *evaluated.mutable_event()->mutable_evaluation();
