@@ -54,16 +54,19 @@ absl::StatusOr<v1::Artifact> FindModel(const v1::Job& job) {
                   job.job_id(), v1::JobState_Name(job.state())));
 }
 
-/// Writes `text` as `name` beside the output. Another model's file is not overwritten unasked.
+/// Writes `text` as `name` beside the output. Where that is another model's file it is left alone
+/// and `<output's stem>.<name>` is written instead, which a notice says.
 absl::Status WriteBeside(const Options& options, const std::string& name, const std::string& text) {
-  const std::string path = (fs::path(options.output).parent_path() / name).string();
+  const fs::path output(options.output);
+  std::string path = (output.parent_path() / name).string();
   if (!options.force && fs::exists(path)) {
     const absl::StatusOr<std::string> there = weights::ReadSmallFile(path, kMostConfigBytes);
     if (!there.ok() || *there != text) {
-      return absl::AlreadyExistsError(fmt::format(
-          "{} is there and belongs to another model; choose another folder for --output "
-          "or overwrite it with --force",
-          path));
+      const std::string own =
+          (output.parent_path() / fmt::format("{}.{}", output.stem().string(), name)).string();
+      PrintNotice(fmt::format("{} belongs to another model and is left alone; this one's is {}",
+                              path, own));
+      path = own;
     }
   }
   return weights::WriteFileAtomically(path, text);
@@ -142,7 +145,9 @@ void AddExport(CLI::App& app, Invocation& invocation) {
       ->check(CLI::IsMember({"timm", "hf"}))
       ->required();
   command.add_option("--output", options->output, "The safetensors file to write")->required();
-  command.add_flag("--force", options->force, "Overwrite another model's config.json beside it");
+  command.add_flag(
+      "--force", options->force,
+      "Overwrite another model's config.json beside it instead of choosing another name");
   command.callback([&invocation, options] {
     invocation.run = [&invocation, options] { return Export(invocation.coordinator, *options); };
   });

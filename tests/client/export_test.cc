@@ -152,10 +152,12 @@ TEST_F(ExportTest, AnotherModelsConfigIsNotOverwrittenUnasked) {
   fs::create_directory(folder_ + "/out");
   std::ofstream(folder_ + "/out/config.json") << "{}";
   const std::string output = folder_ + "/out/model.safetensors";
-  const Outcome refused = Export("timm", output);
-  EXPECT_EQ(refused.code, 4);
-  EXPECT_THAT(refused.err, HasSubstr("config.json is there and belongs to another model"));
-  ExpectFiles("out", {"config.json"});
+  const Outcome beside = Export("timm", output);
+  EXPECT_EQ(beside.code, 0) << beside.err;
+  EXPECT_THAT(beside.err, HasSubstr("config.json belongs to another model"));
+  EXPECT_EQ(Contents(folder_ + "/out/config.json"), "{}");
+  EXPECT_EQ(Contents(folder_ + "/out/model.config.json"), config_);
+  ExpectFiles("out", {"config.json", "model.config.json", "model.safetensors"});
   EXPECT_EQ(Export("timm", output, {"--force"}).code, 0);
   EXPECT_EQ(Contents(folder_ + "/out/config.json"), config_);
 }

@@ -39,8 +39,7 @@ def test_trains_streams_and_exports(cluster, job_file, tmp_path):
 
     for layout, key in (("timm", "blocks.0.attn.qkv.weight"),
                         ("hf", "vit.encoder.layer.0.attention.attention.query.weight")):
-        output = tmp_path / layout / "model.safetensors"
-        output.parent.mkdir()
+        output = tmp_path / f"{layout}.safetensors"
         cluster.cli("export", job, "--format", layout, "--output", output)
         exported = safetensors.numpy.load_file(output)
         assert key in exported, sorted(exported)[:8]
