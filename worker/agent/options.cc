@@ -8,8 +8,8 @@
 #include <boost/asio/ip/address_v4.hpp>
 #include <fmt/format.h>
 
-#include "server/topology/topology.h"
 #include "tundish/v1/topology.pb.h"
+#include "worker/topology/topology.h"
 
 namespace tundish::agent {
 

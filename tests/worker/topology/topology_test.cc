@@ -1,4 +1,4 @@
-#include "server/topology/topology.h"
+#include "worker/topology/topology.h"
 
 #include <filesystem>
 #include <fstream>
