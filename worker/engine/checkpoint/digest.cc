@@ -5,9 +5,19 @@
 #include <openssl/evp.h>
 #include <vector>
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 namespace tundish::checkpoint {
+namespace {
+
+std::string Hex(const unsigned char* hash, unsigned int length) {
+  std::string hex;
+  for (unsigned int i = 0; i < length; ++i) hex += fmt::format("{:02x}", hash[i]);
+  return hex;
+}
+
+}  // namespace
 
 absl::StatusOr<FileDigest> DigestFile(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
@@ -29,8 +39,16 @@ absl::StatusOr<FileDigest> DigestFile(const std::string& path) {
   unsigned char hash[EVP_MAX_MD_SIZE];
   unsigned int length = 0;
   EVP_DigestFinal_ex(context.get(), hash, &length);
-  for (unsigned int i = 0; i < length; ++i) digest.sha256 += fmt::format("{:02x}", hash[i]);
+  digest.sha256 = Hex(hash, length);
   return digest;
+}
+
+std::string DigestBytes(std::span<const std::byte> bytes) {
+  unsigned char hash[EVP_MAX_MD_SIZE];
+  unsigned int length = 0;
+  TORCH_CHECK(EVP_Digest(bytes.data(), bytes.size(), hash, &length, EVP_sha256(), nullptr) == 1,
+              "libcrypto has no SHA-256");
+  return Hex(hash, length);
 }
 
 }  // namespace tundish::checkpoint

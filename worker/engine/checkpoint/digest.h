@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include <absl/status/statusor.h>
@@ -14,5 +16,8 @@ struct FileDigest {
 
 /// Reads the whole file. Errors: Unavailable naming the path when it cannot be read.
 absl::StatusOr<FileDigest> DigestFile(const std::string& path);
+
+/// SHA-256 of `bytes`, lower-case hex.
+std::string DigestBytes(std::span<const std::byte> bytes);
 
 }  // namespace tundish::checkpoint

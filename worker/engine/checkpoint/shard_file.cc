@@ -12,6 +12,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include "worker/engine/checkpoint/digest.h"
 #include "worker/weights/safetensors.h"
 
 namespace tundish::checkpoint {
@@ -19,8 +20,13 @@ namespace {
 
 // Sections of the arena, in its order, and what their keys start with.
 constexpr std::array<std::string_view, 3> kSectionPrefixes = {"", "exp_avg.", "exp_avg_sq."};
-constexpr std::string_view kFormat = "tundish-checkpoint-1";
+constexpr std::string_view kFormat = "tundish-checkpoint-2";
 constexpr int64_t kMostRanks = 1024;
+
+// The metadata key of a tensor's SHA-256. Weights that changed on disk would train on unnoticed.
+std::string DigestKey(const std::string& key) {
+  return fmt::format("sha256.{}", key);
+}
 
 std::span<const std::byte> Bytes(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
@@ -90,6 +96,12 @@ absl::StatusOr<at::Tensor> ReadSlice(const weights::SafetensorsReader& shard,
   at::Tensor slice = at::empty(shape, at::kFloat);
   auto* bytes = static_cast<std::byte*>(slice.mutable_data_ptr());
   if (absl::Status read = shard.Read(key, 0, {bytes, slice.nbytes()}); !read.ok()) return read;
+  const auto digest = shard.metadata().find(DigestKey(key));
+  if (digest == shard.metadata().end() || digest->second != DigestBytes(Bytes(slice))) {
+    return absl::DataLossError(
+        fmt::format("{}: the bytes of '{}' are not those that were written (SHA-256 differs)",
+                    shard.label(), key));
+  }
   return slice;
 }
 
@@ -139,6 +151,14 @@ absl::Status WriteShard(const std::string& folder, const Snapshot& snapshot) {
   if (error) {
     return absl::UnavailableError(fmt::format("cannot make {}: {}", folder, error.message()));
   }
+  weights::Metadata metadata = {
+      {"format", std::string(kFormat)},
+      {"step", fmt::format("{}", snapshot.step)},
+      {"updates", fmt::format("{}", snapshot.updates)},
+      {"seed", fmt::format("{}", snapshot.seed)},
+      {"tensor_rank", fmt::format("{}", snapshot.tensor_rank)},
+      {"tensor_degree", fmt::format("{}", snapshot.tensor_degree)},
+  };
   std::vector<weights::TensorBytes> tensors;
   for (size_t section = 0; section < kSectionPrefixes.size(); ++section) {
     const int64_t start = static_cast<int64_t>(section) * snapshot.section_numel;
@@ -148,16 +168,9 @@ absl::Status WriteShard(const std::string& folder, const Snapshot& snapshot) {
                     .dtype = weights::DType::kF32,
                     .shape = piece.shape},
            .bytes = Bytes(snapshot.state.narrow(0, start + piece.offset, piece.numel))});
+      metadata[DigestKey(tensors.back().spec.name)] = DigestBytes(tensors.back().bytes);
     }
   }
-  const weights::Metadata metadata = {
-      {"format", std::string(kFormat)},
-      {"step", fmt::format("{}", snapshot.step)},
-      {"updates", fmt::format("{}", snapshot.updates)},
-      {"seed", fmt::format("{}", snapshot.seed)},
-      {"tensor_rank", fmt::format("{}", snapshot.tensor_rank)},
-      {"tensor_degree", fmt::format("{}", snapshot.tensor_degree)},
-  };
   return weights::WriteSafetensors(
       (std::filesystem::path(folder) / ShardName(snapshot.tensor_rank)).string(), tensors,
       metadata);

@@ -39,8 +39,8 @@ Snapshot TakeSnapshot(const model::ParameterArena& arena);
 std::string ShardName(int tensor_rank);
 
 /// Writes the snapshot to `folder`/ShardName as one safetensors file: each parameter under timm's
-/// key with this rank's slice, its moments as "exp_avg.KEY" and "exp_avg_sq.KEY", counters as
-/// metadata. Makes the folder. Atomic and durable.
+/// key with this rank's slice, its moments as "exp_avg.KEY" and "exp_avg_sq.KEY", counters and
+/// each tensor's SHA-256 as metadata. Makes the folder. Atomic and durable.
 absl::Status WriteShard(const std::string& folder, const Snapshot& snapshot);
 
 /// Counters of a checkpoint.
@@ -52,7 +52,8 @@ struct Counters {
 /// Fills the arena of tensor rank `rank` of `degree` from the checkpoint in `folder`, which may
 /// have been written at another degree: the cut tensors are put together and cut anew, bit for bit.
 /// Memory: one whole parameter at a time. Errors: NotFound when a shard is missing; InvalidArgument
-/// naming the file and what does not fit this model. The arena is undefined after an error.
+/// naming the file and what does not fit this model; DataLoss naming the file and the tensor
+/// whose bytes changed since they were written. The arena is undefined after an error.
 absl::StatusOr<Counters> ReadCheckpoint(const std::string& folder, int rank, int degree,
                                         model::ParameterArena& arena);
 
