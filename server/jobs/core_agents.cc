@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "runtime/base/utf8.h"
 #include "server/jobs/arrangement.h"
 #include "server/jobs/core.h"
 #include "server/jobs/lifecycle.h"
@@ -26,7 +27,7 @@ std::string ExitCause(const v1::WorkerExited& exited) {
 /// The end of a log, on one line.
 std::string Tail(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  if (text.size() > kTailForPeople) text = text.substr(text.size() - kTailForPeople);
+  text = Utf8Suffix(text, kTailForPeople);
   std::ranges::replace(text, '\n', ' ');
   return text;
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "runtime/base/utf8.h"
 #include "server/jobs/arrangement.h"
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
@@ -144,7 +145,7 @@ void OnLog(Job& job, const Member& member, const v1::RankReport& report, Context
   line.set_dp(member.dp);
   line.set_tp(member.tp);
   line.set_job_epoch(report.job_epoch());
-  if (line.text().size() > kMaxLogText) line.mutable_text()->resize(kMaxLogText);
+  line.set_text(Utf8Prefix(line.text(), kMaxLogText));
   EmitLog(job, std::move(line), context.now, context.changes);
 }
 

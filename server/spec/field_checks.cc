@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/utf8.h"
+
 namespace tundish::spec {
 namespace {
 
@@ -39,14 +41,9 @@ void FieldChecks::AbsolutePath(std::string_view field, std::string_view value) {
 }
 
 std::string Printable(std::string_view text) {
-  std::size_t end = std::min(text.size(), kMostShownBytes);
-  // A byte 10xxxxxx continues a UTF-8 character: cut before its first byte.
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) {
-    --end;
-  }
-  std::string shown(text.substr(0, end));
+  std::string shown = Utf8Prefix(text, kMostShownBytes);
   std::ranges::replace_if(shown, IsControl, '?');
-  if (end < text.size()) shown += "…";
+  if (text.size() > kMostShownBytes) shown += "…";
   return shown;
 }
 

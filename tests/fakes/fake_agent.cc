@@ -257,6 +257,7 @@ void FakeAgent::Kill(const std::string& worker_id, int signal) {
   message.mutable_worker_exited()->set_job_id(rank->second.job_id);
   message.mutable_worker_exited()->set_signal(signal);
   message.mutable_worker_exited()->set_observed_ms(1.5);
+  message.mutable_worker_exited()->set_log_tail(manners_.log_tail);
   ranks_.erase(rank);
   Send(std::move(message));
 }

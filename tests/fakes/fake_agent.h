@@ -45,6 +45,8 @@ class FakeAgent {
     bool exit_when_told = true;
     bool die_when_killed = true;
     std::string data_error;
+    /// What WorkerExited brings.
+    std::string log_tail;
   };
 
   FakeAgent(std::string node, int devices);

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -182,6 +183,35 @@ TEST_F(LifeTest, CheckpointsArePublishedWholeAndPruned) {
   EXPECT_EQ(list->checkpoints(1).step(), 3u);
   EXPECT_EQ(list->checkpoints(1).bytes(), 200u);
   EXPECT_THAT(removed_, ElementsAre(id + "/checkpoints/1"));
+}
+
+TEST_F(LifeTest, TextThatIsCutInACharacterDoesNotStopTheNextStart) {
+  fakes::FakeAgent& agent = AddAgent("host-a", 1);
+  v1::JobSpec spec = Spec(1, 1);
+  spec.mutable_recovery()->set_max_failures(1);
+  int request = 0;
+  std::string euros;
+  for (int i = 0; i < 4000; ++i) euros += "\u20ac";  // 3 bytes each
+  for (const std::string shift : {"", "x", "xx", "\xff"}) {
+    SCOPED_TRACE(shift);
+    const std::string id = Submit(spec, fmt::format("r{}", request++));
+    Settle();
+    v1::RankReport log;
+    log.mutable_log()->set_text(shift + euros);
+    agent.Report(agent.ranks().begin()->first, log);
+    agent.manners().log_tail = euros + shift;
+    for (int i = 0; i < 2; ++i) {
+      agent.Kill(agent.ranks().begin()->first);
+      Settle();
+    }
+    ASSERT_EQ(Get(id).state(), v1::FAILED);
+    RestartCore();  // refuses to start from what it cannot read
+    ASSERT_NE(core_, nullptr);
+    EXPECT_THAT(Get(id).message(), HasSubstr("\u20ac"));
+    EXPECT_EQ(Stored(id).size(), Get(id).last_seq());
+    agent.Connect(*core_);
+    Settle();
+  }
 }
 
 TEST_F(LifeTest, AFatalReportFailsTheJobWithItsReason) {
