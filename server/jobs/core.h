@@ -83,7 +83,8 @@ class Core {
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(std::string_view job_id) const;
   v1::PlanJobResponse PlanJob(const v1::JobSpec& resolved) const;
   /// OK if `path` is the job's: an artifact, the config.json beside a model, or a file in a
-  /// checkpoint's folder. Errors: NotFound, naming what there is.
+  /// checkpoint's folder. Errors: NotFound, naming what there is; InvalidArgument for a path with
+  /// "." or ".." in it.
   absl::Status CheckArtifact(std::string_view job_id, const std::string& path) const;
   v1::ListNodesResponse ListNodes() const { return nodes_.Describe(); }
   absl::Status DrainNode(const v1::DrainNodeRequest& request);

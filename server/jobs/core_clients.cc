@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -258,6 +259,12 @@ v1::PlanJobResponse Core::PlanJob(const v1::JobSpec& resolved) const {
 absl::Status Core::CheckArtifact(std::string_view job_id, const std::string& path) const {
   const absl::StatusOr<Job*> job = Find(job_id);
   if (!job.ok()) return job.status();
+  // ".." would lead from this job's checkpoint into another job's folder.
+  const std::string normal = std::filesystem::path(path).lexically_normal().string();
+  if (path != normal) {
+    return absl::InvalidArgumentError(fmt::format(
+        "path '{:.256}' must have no '.', '..' or empty part; write '{:.256}'", path, normal));
+  }
   std::string known;
   for (const v1::Artifact& artifact : (*job)->record.artifacts()) {
     const std::string folder = artifact.path().substr(0, artifact.path().rfind('/') + 1);

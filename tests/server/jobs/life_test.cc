@@ -183,6 +183,12 @@ TEST_F(LifeTest, CheckpointsArePublishedWholeAndPruned) {
   EXPECT_EQ(list->checkpoints(1).step(), 3u);
   EXPECT_EQ(list->checkpoints(1).bytes(), 200u);
   EXPECT_THAT(removed_, ElementsAre(id + "/checkpoints/1"));
+  const std::string folder = list->checkpoints(1).path();
+  EXPECT_TRUE(core_->CheckArtifact(id, folder + "/shard-0").ok());
+  for (const char* way : {"/../../../OTHER/model/config.json", "/..", "/./x", "//x"}) {
+    EXPECT_EQ(core_->CheckArtifact(id, folder + way).code(), absl::StatusCode::kInvalidArgument)
+        << way;
+  }
 }
 
 TEST_F(LifeTest, TextThatIsCutInACharacterDoesNotStopTheNextStart) {
