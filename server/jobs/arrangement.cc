@@ -238,10 +238,26 @@ void PlaceJob(Job& job, const partitioner::Placement& placement, Context& contex
            context.changes);
 }
 
+/// A rank answers only between two micro-batches: one in the middle of a long step is healthy.
+std::chrono::steady_clock::duration StopLimit(const Job& job, const Settings& settings) {
+  using std::chrono::steady_clock;
+  constexpr double kSteps = 3;
+  double longest = std::max(0.0, job.progress.latest().step_seconds());
+  for (const double seconds : job.recent_step_seconds) longest = std::max(longest, seconds);
+  // Compared as seconds: a step time is a rank's word and may be out of every range.
+  const double deadline = job.spec().recovery().step_deadline_seconds();
+  const std::chrono::duration<double> of_job(std::min(kSteps * longest, deadline));
+  return std::min<steady_clock::duration>(
+      std::max<steady_clock::duration>(settings.stop_limit,
+                                       std::chrono::duration_cast<steady_clock::duration>(of_job)),
+      std::chrono::seconds(job.spec().recovery().step_deadline_seconds()));
+}
+
 void StopMember(Job& job, Member& member, Context& context) {
   member.stopped.reset();
   member.phase = MemberPhase::kStopping;
-  if (member.kill_cause.empty()) member.limit = context.now.steady + context.settings.stop_limit;
+  if (member.kill_cause.empty())
+    member.limit = context.now.steady + StopLimit(job, context.settings);
   context.changes.Send(member.node, StopOrder(job, member));
 }
 

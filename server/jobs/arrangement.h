@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+
 #include "server/jobs/context.h"
 #include "server/jobs/job.h"
 #include "server/partitioner/partitioner.h"
@@ -22,6 +24,10 @@ void KillMember(Job& job, Member& member, const std::string& cause, Context& con
 /// Puts the next job_epoch in preparation: fences the one in force and stops every member that has
 /// been assigned. Goes on in MaybeDecide() when all have answered.
 void BeginCollection(Job& job, Context& context);
+
+/// How long a member may take to answer a Stop: stop_limit, or three times the longest of the job's
+/// last steps where that is longer; step_deadline_seconds at most.
+std::chrono::steady_clock::duration StopLimit(const Job& job, const Settings& settings);
 
 /// Orders the member to stop and awaits its answer.
 void StopMember(Job& job, Member& member, Context& context);

@@ -25,7 +25,8 @@ struct Settings {
   /// An unreachable node is lost this long after it was last heard, unless its ranks' peers
   /// advance. Also the grace in which agents may come back after a restart of the coordinator.
   std::chrono::milliseconds lost_after{10'000};
-  /// A member that does not answer a Stop is killed.
+  /// A member that does not answer a Stop for this long, or longer if its job's steps are long (see
+  /// StopLimit), is killed.
   std::chrono::milliseconds stop_limit{5'000};
   /// A rank process that has not reported Ready is killed.
   std::chrono::milliseconds start_limit{60'000};

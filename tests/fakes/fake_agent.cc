@@ -216,7 +216,7 @@ void FakeAgent::StepOne(const std::string& worker_id) {
   step->set_step(rank.step++);
   step->set_loss(1.0 / (1 + step->step()));
   step->set_learning_rate(0.001);
-  step->mutable_time()->set_step_seconds(0.25);
+  step->mutable_time()->set_step_seconds(manners_.step_seconds);
   step->mutable_time()->set_dp(rank.dp);
   step->mutable_time()->set_tp(rank.tp);
   Report(worker_id, std::move(report));

@@ -45,6 +45,8 @@ class FakeAgent {
     bool exit_when_told = true;
     bool die_when_killed = true;
     std::string data_error;
+    /// What steps take, by their reports.
+    double step_seconds = 0.25;
     /// What WorkerExited brings.
     std::string log_tail;
   };

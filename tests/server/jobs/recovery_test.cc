@@ -187,6 +187,41 @@ TEST_F(RecoveryTest, ASilentSurvivorIsKilledThroughItsAgent) {
   EXPECT_THAT(Events(id), Contains("rewound")) << "both copies are gone";
 }
 
+TEST_F(RecoveryTest, ASurvivorInALongStepIsNotKilled) {
+  const std::string id = Run(1, 2, 1);
+  agent_->manners().step_seconds = 40;
+  agent_->Step(id);
+  Settle();
+  agent_->manners().answer_stop = false;
+  agent_->Kill(agent_->WorkerAt(id, 0, 0));
+  Settle();
+  Advance(std::chrono::seconds(119));
+  EXPECT_EQ(agent_->Count("kill"), 0);
+  v1::RankReport report;
+  report.mutable_stopped()->set_step(2);
+  report.mutable_stopped()->set_phase(v1::COMPUTING);
+  report.mutable_stopped()->set_has_state(true);
+  agent_->manners().answer_stop = true;
+  agent_->Report(agent_->WorkerAt(id, 1, 0), report);
+  Settle();
+  RunToTheEnd(id);
+  EXPECT_EQ(Points(id), UpTo(10));
+}
+
+TEST_F(RecoveryTest, TheLimitOfAStopEndsAtTheStepDeadline) {
+  const std::string id = Run(1, 2, 1);
+  agent_->manners().step_seconds = 1e9;
+  agent_->Step(id);
+  Settle();
+  agent_->manners().answer_stop = false;
+  agent_->Kill(agent_->WorkerAt(id, 0, 0));
+  Settle();
+  Advance(std::chrono::seconds(299));
+  EXPECT_EQ(agent_->Count("kill"), 0);
+  Advance(std::chrono::seconds(2));
+  EXPECT_EQ(agent_->Count("kill"), 1);
+}
+
 TEST_F(RecoveryTest, OfHungRanksTheLeastAdvancedIsKilled) {
   const std::string id = Run(1, 2, 1);
   const std::string behind = agent_->WorkerAt(id, 1, 0);
