@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "server/jobs/arrangement.h"
+#include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 
 namespace tundish::jobs {
@@ -44,8 +45,12 @@ void CheckDeadlines(Job& job, Context& context) {
     if (!member.alive() || member.limit > context.now.steady) continue;
     if (member.missing) {
       context.nodes.Free(member.node, member.worker_id);
+      if (job.ended()) {
+        OnEndedMemberGone(job, member, context);
+        return;  // the members are others now; the rest has its turn with the next tick
+      }
       OnMemberGone(job, member, {.cause = "gone"}, context);
-      if (job.ended()) return;  // the members are others now
+      if (job.ended()) return;
     } else {
       KillMember(job, member, OverdueCause(job, member), context);
     }

@@ -7,6 +7,8 @@
 #include <google/protobuf/util/time_util.h>
 #include <spdlog/spdlog.h>
 
+#include "runtime/base/check.h"
+
 namespace tundish::jobs {
 
 using google::protobuf::util::TimeUtil;
@@ -135,6 +137,7 @@ void EmitLog(Job& job, v1::LogLine line, Now now, Changes& changes) {
 
 void SetState(Job& job, v1::JobState state, std::string reason, std::string message, Now now,
               Changes& changes) {
+  TUNDISH_CHECK(!IsTerminal(job.record.state()));
   spdlog::info("event=job_state job={} from={} to={} reason={} job_epoch={}", job.id(),
                StateWord(job.record.state()), StateWord(state), reason, job.record.job_epoch());
   job.record.set_state(state);

@@ -158,7 +158,7 @@ void Emit(Job& job, v1::JobEvent event, Now now, Changes& changes);
 void EmitMetric(Job& job, v1::MetricPoint point, Now now, Changes& changes);
 void EmitLog(Job& job, v1::LogLine line, Now now, Changes& changes);
 
-/// Moves the job to `state` and publishes "state_changed".
+/// Moves the job, which must not have ended, to `state` and publishes "state_changed".
 void SetState(Job& job, v1::JobState state, std::string reason, std::string message, Now now,
               Changes& changes);
 

@@ -77,6 +77,11 @@ void EndJob(Job& job, v1::JobState state, const std::string& reason, const std::
             Context& context) {
   if (job.ended()) return;
   Close(job, state, reason, message, context);
+  for (Member& member : job.members) {
+    if (!member.missing) continue;  // nobody is left to be killed
+    context.nodes.Free(member.node, member.worker_id);
+    member.phase = MemberPhase::kGone;
+  }
   std::erase_if(job.members, [](const Member& member) { return !member.alive(); });
   for (Member& member : job.members) KillMember(job, member, "job_ended", context);
 }

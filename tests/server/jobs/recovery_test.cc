@@ -339,6 +339,44 @@ TEST_F(RecoveryTest, AnAgentsReturnAdoptsKillsAndMisses) {
   EXPECT_EQ(Points(id), UpTo(10));
 }
 
+TEST_F(RecoveryTest, AMissingRankDoesNotWakeAJobThatHasEnded) {
+  for (const std::string end : {"cancelled", "succeeded"}) {
+    SCOPED_TRACE(end);
+    fakes::FakeAgent& agent = AddAgent(end, 2);
+    const std::string id = Submit(Spec(1, 2, 1), end);
+    Settle();
+    agent.Step(id);
+    const std::string gone = agent.WorkerAt(id, 0, 0);
+    v1::RankReport finished;
+    finished.mutable_finished();
+    if (end == "succeeded") agent.Report(gone, finished);
+    Settle();
+    agent.Disconnect();
+    agent.ranks().erase(gone);
+    agent.Connect(*core_);
+    Settle();
+    EXPECT_EQ(Get(id).state(), v1::RUNNING) << "word of how it ended may follow";
+    if (end == "succeeded") {
+      agent.Report(agent.WorkerAt(id, 1, 0), finished);
+    } else {
+      v1::CancelJobRequest cancel;
+      cancel.set_job_id(id);
+      ASSERT_TRUE(core_->CancelJob(cancel).ok());
+    }
+    Settle();
+    const v1::Job ended = Get(id);
+    for (int i = 0; i < 3; ++i) Advance(settings_.exit_limit + milliseconds(1));
+    EXPECT_EQ(Get(id).state(), ended.state());
+    EXPECT_EQ(Get(id).last_seq(), ended.last_seq()) << "nothing follows the last event";
+    const v1::ListNodesResponse nodes = core_->ListNodes();
+    for (const auto& node : nodes.nodes()) {
+      for (const auto& device : node.devices()) EXPECT_EQ(device.job_id(), "");
+    }
+    agent.Disconnect();
+    Settle();
+  }
+}
+
 TEST_F(RecoveryTest, AnAgentThatIsAwayDisturbsNobody) {
   const std::string id = Run(1, 2, 1);
   agent_->Disconnect();
