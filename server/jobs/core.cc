@@ -159,8 +159,18 @@ void Core::Tick() {
   Change([this](Context& context) {
     rendezvous_.ExpireWaits(context.now.steady);
     CheckNodes(context);
+    const auto passed = context.now.steady - last_tick_.value_or(context.now.steady);
+    last_tick_ = context.now.steady;
+    // While the disk does not keep up, reports are refused and orders do not leave.
+    const bool keeps_up = committer_.health().ok() &&
+                          committer_.backlog_bytes() <= parts_.settings.backlog_bound_bytes;
     for (const auto& [id, job] : jobs_) {
-      if (!job->members.empty()) CheckDeadlines(*job, context);
+      if (job->members.empty()) continue;
+      if (keeps_up && CanBeHeard(*job, context)) {
+        CheckDeadlines(*job, context);
+      } else {
+        HoldLimits(*job, passed, context);
+      }
     }
     if (parts_.observer != nullptr) {
       parts_.observer->OnTick(jobs_, nodes_, committer_, context.now);

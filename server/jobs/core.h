@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -164,6 +166,7 @@ class Core {
   std::map<std::pair<std::string, std::string>, std::string> requests_;
   /// Streams that have registered → node.
   std::unordered_map<const AgentLink*, std::string> links_;
+  std::optional<std::chrono::steady_clock::time_point> last_tick_;
   bool closed_ = false;
 };
 

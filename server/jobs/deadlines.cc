@@ -58,4 +58,18 @@ void CheckDeadlines(Job& job, Context& context) {
   if (job.progress_limit <= context.now.steady && !job.ended()) OnHang(job, context);
 }
 
+bool CanBeHeard(const Job& job, const Context& context) {
+  return std::ranges::any_of(job.members, [&context](const Member& member) {
+    const Node* node = context.nodes.Find(member.node);
+    return node != nullptr && node->ready();
+  });
+}
+
+void HoldLimits(Job& job, std::chrono::steady_clock::duration passed, const Context& context) {
+  for (Member& member : job.members) {
+    if (member.limit != std::chrono::steady_clock::time_point::max()) member.limit += passed;
+  }
+  MoveProgressLimit(job, context);
+}
+
 }  // namespace tundish::jobs

@@ -390,6 +390,22 @@ TEST_F(RecoveryTest, AnAgentThatIsAwayDisturbsNobody) {
   EXPECT_EQ(Get(id).job_epoch(), 1u);
 }
 
+TEST_F(RecoveryTest, TheOnlyAgentMayBeAwayLongerThanTheStepDeadline) {
+  const std::string id = Run(1, 2, 1);
+  agent_->StepOne(agent_->WorkerAt(id, 0, 0));  // so that one is the least advanced
+  Settle();
+  agent_->Disconnect();
+  for (int i = 0; i < 400; ++i) Advance(milliseconds(1000));
+  EXPECT_EQ(Get(id).state(), v1::RUNNING);
+  agent_->Connect(*core_);
+  Settle();
+  Advance(milliseconds(1000));
+  EXPECT_EQ(Get(id).state(), v1::RUNNING);
+  EXPECT_EQ(agent_->Count("kill"), 0);
+  for (int i = 0; i < 301; ++i) Advance(milliseconds(1000));
+  EXPECT_EQ(agent_->Count("kill"), 1) << "the limit holds again";
+}
+
 TEST_F(RecoveryTest, ALostHostsRanksMoveToFreeDevices) {
   fakes::FakeAgent& first = AddAgent("host-a", 1);
   fakes::FakeAgent& second = AddAgent("host-b", 2);
