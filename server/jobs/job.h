@@ -133,6 +133,8 @@ struct Job {
   /// The incident being recovered from: an entry of record.incidents; none: -1.
   int open_incident = -1;
   std::chrono::steady_clock::time_point incident_began;
+  /// job_epoch of the arrangement whose break was counted last; 0: none. See CountFailure.
+  uint32_t counted_epoch = 0;
 
   const std::string& id() const { return record.job_id(); }
   const v1::JobSpec& spec() const { return record.spec(); }

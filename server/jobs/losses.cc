@@ -57,8 +57,14 @@ void NoteIncident(Job& job, const Member& member, const Loss& loss, Context& con
   StoreIncident(job, *incident, context);
 }
 
-/// Counts a failure. False if that was one too many; the job has failed then.
-bool CountFailure(Job& job, const Loss& loss, Context& context) {
+/// Counts a failure. False if that was one too many; the job has failed then. Members of one
+/// arrangement fall together, so its break counts once, whoever follows; a process that never was
+/// in an arrangement counts by itself.
+bool CountFailure(Job& job, const Member& member, const Loss& loss, Context& context) {
+  if (member.assigned_epoch > 0) {
+    if (member.assigned_epoch == job.counted_epoch) return true;
+    job.counted_epoch = member.assigned_epoch;
+  }
   job.progress.set_failures(job.progress.failures() + 1);
   context.changes.TouchProgress(job);
   const uint32_t budget = job.spec().recovery().max_failures();
@@ -119,12 +125,10 @@ void OnMemberGone(Job& job, Member& member, const Loss& loss, Context& context) 
   spdlog::warn("event=rank_lost job={} job_epoch={} dp={} tp={} node={} worker={} cause={}",
                job.id(), job.record.job_epoch(), member.dp, member.tp, member.node,
                member.worker_id, named.cause);
-  const bool counted = job.open_incident >= 0 &&
-                       job.record.incidents(job.open_incident).cause() == "collective_failed";
   NoteIncident(job, member, named, context);
   EmitLost(job, member, named, context);
   member.phase = MemberPhase::kGone;
-  if (!counted && !CountFailure(job, named, context)) return;
+  if (!CountFailure(job, member, named, context)) return;
   const Node* node = context.nodes.Find(member.node);
   const bool reusable = node != nullptr && node->ready() && !node->drained;
   EnterRecovering(job, "rank_" + named.cause,
@@ -148,7 +152,7 @@ void OnHostLost(Job& job, const std::string& node, Context& context) {
     EmitLost(job, member, loss, context);
     if (std::exchange(first, false)) {
       NoteIncident(job, member, loss, context);
-      if (!CountFailure(job, loss, context)) return;
+      if (!CountFailure(job, member, loss, context)) return;
     }
     Vacate(member);
   }
@@ -172,7 +176,7 @@ void OnDisturbance(Job& job, Member& member, const std::string& cause, const std
                    Context& context) {
   const Loss loss{.cause = cause, .detail = detail};
   NoteIncident(job, member, loss, context);
-  if (!CountFailure(job, loss, context)) return;
+  if (!CountFailure(job, member, loss, context)) return;
   EnterRecovering(job, cause,
                   fmt::format("rank dp={} tp={} on {}: {}{}{}", member.dp, member.tp, member.node,
                               cause, detail.empty() ? "" : ": ", detail),

@@ -95,6 +95,7 @@ void Core::LoadJob(const store::StoredJob& stored, Context& context) {
   for (int i = 0; i < job.record.incidents_size(); ++i) {
     if (job.record.incidents(i).closed()) continue;
     job.open_incident = i;
+    job.counted_epoch = job.record.incidents(i).from_job_epoch();
     job.incident_began =
         context.now.steady - (context.now.wall - FromTimestamp(job.record.incidents(i).time()));
   }

@@ -250,6 +250,39 @@ TEST_F(RecoveryTest, ABudgetOfFailuresEndsTheJobWithTheFirstCause) {
   EXPECT_THAT(Get(id).message(), HasSubstr("max_failures"));
 }
 
+TEST_F(RecoveryTest, RanksThatFallTogetherAreOneFailure) {
+  agent_ = &AddAgent("host-a", 4);
+  v1::JobSpec spec = Spec(1, 4);
+  spec.mutable_recovery()->set_max_failures(2);
+  const std::string id = Submit(spec);
+  Settle();
+  agent_->Step(id);
+  Settle();
+  for (int round = 0; round < 2; ++round) {
+    for (int dp = 0; dp < 4; ++dp) agent_->Kill(agent_->WorkerAt(id, dp, 0));
+    Settle();
+    ASSERT_EQ(Get(id).state(), v1::RECOVERING) << Get(id).message();
+  }
+  for (int dp = 0; dp < 4; ++dp) agent_->Kill(agent_->WorkerAt(id, dp, 0));
+  Settle();
+  EXPECT_EQ(Get(id).state(), v1::FAILED) << "a third time, without a step in between";
+}
+
+TEST_F(RecoveryTest, EveryDeathBeforeAnAssignmentCounts) {
+  agent_ = &AddAgent("host-a", 1);
+  agent_->manners().become_ready = false;
+  v1::JobSpec spec = Spec(1, 1);
+  spec.mutable_recovery()->set_max_failures(2);
+  const std::string id = Submit(spec);
+  Settle();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(IsTerminal(Get(id).state()));
+    agent_->Kill(agent_->ranks().begin()->first);
+    Settle();
+  }
+  EXPECT_EQ(Get(id).state(), v1::FAILED);
+}
+
 TEST_F(RecoveryTest, ACollectiveThatFailsGetsItsCauseWhenTheDeathIsKnown) {
   const std::string id = Run(1, 2, 1);
   const std::string survivor = agent_->WorkerAt(id, 0, 0);
