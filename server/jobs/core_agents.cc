@@ -202,6 +202,7 @@ void Core::ReconcileNode(Node& node, const v1::Register& registration, Context& 
       if (job->ended()) {
         ReleaseMember(node, id, worker_id, {}, context);
       } else if (!member->start_sent) {
+        member->limit = context.now.steady + parts_.settings.start_limit;
         context.changes.Send(node.name, StartWorkerOrder(*job, *member));
       } else {
         // The agent says how it ended right after it has registered, if it knows.

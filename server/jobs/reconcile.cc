@@ -10,7 +10,7 @@
 namespace tundish::jobs {
 namespace {
 
-void RestoreMembers(Job& job, const v1::JobProgress& progress) {
+void RestoreMembers(Job& job, const v1::JobProgress& progress, const Context& context) {
   const auto& arrangement = job.arrangement;
   for (int slot = 0; slot < arrangement.members_size(); ++slot) {
     const v1::Member& stored = arrangement.members(slot);
@@ -25,6 +25,7 @@ void RestoreMembers(Job& job, const v1::JobProgress& progress) {
     const auto acked = progress.acked_reports().find(member.worker_id);
     if (acked == progress.acked_reports().end()) {
       member.phase = MemberPhase::kStarting;  // its StartWorker may never have left
+      member.limit = context.now.steady + context.settings.start_limit;
       continue;
     }
     member.last_number = acked->second;
@@ -86,7 +87,7 @@ void Core::LoadJob(const store::StoredJob& stored, Context& context) {
   if (job.arrangement.has_known_sums()) {
     job.known_sums = {job.arrangement.known_sums_step(), job.arrangement.known_sums()};
   }
-  RestoreMembers(job, stored.progress);
+  RestoreMembers(job, stored.progress, context);
   RestorePoints(job);
   for (const Member& member : job.members) {
     nodes_.Occupy(member.node, member.devices, {job.id(), member.worker_id});

@@ -354,6 +354,25 @@ TEST_F(RecoveryTest, ARestartInEveryStateLosesNothing) {
   }
 }
 
+TEST_F(RecoveryTest, AProcessOrderedAgainAfterARestartHasALimit) {
+  fakes::FakeAgent& agent = AddAgent("host-a", 1);
+  agent.manners().become_ready = false;
+  const std::string id = Submit(Spec(1, 1));
+  Settle();
+  agent.ranks().clear();  // as if its StartWorker had never left
+  RestartCore();
+  agent.Connect(*core_);
+  Settle();
+  EXPECT_EQ(agent.Count("start"), 2);
+  Advance(milliseconds(1000));
+  agent.manners().become_ready = true;
+  for (int i = 0; i < 60; ++i) Advance(milliseconds(1000));
+  EXPECT_EQ(agent.Count("kill"), 1);
+  EXPECT_EQ(Get(id).incidents_size(), 1);
+  EXPECT_EQ(Get(id).incidents(0).cause(), "start_deadline");
+  RunToTheEnd(id);
+}
+
 TEST_F(RecoveryTest, AnAgentsReturnAdoptsKillsAndMisses) {
   const std::string id = Run(1, 2, 2);
   agent_->Disconnect();
