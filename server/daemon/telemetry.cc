@@ -74,11 +74,13 @@ void Telemetry::OnUpdate(const jobs::Job& job, const v1::JobUpdate& update) {
 
 void Telemetry::ShowPoint(const jobs::Job& job, const v1::MetricPoint& point) {
   const metrics::LabelValues labels = {job.id(), job.spec().name()};
-  metrics_.Set(kImagesPerSecond, point.images_per_second(), labels);
   metrics_.Set(kLoss, point.loss(), labels);
   metrics_.Set(kStep, point.step() + 1, labels);
   metrics_.Set(kLearningRate, point.learning_rate(), labels);
-  metrics_.Set(kStepSeconds, point.step_seconds(), labels);
+  if (point.step_seconds() > 0) {  // a step committed at a cut has no time
+    metrics_.Set(kStepSeconds, point.step_seconds(), labels);
+    metrics_.Set(kImagesPerSecond, point.images_per_second(), labels);
+  }
   shown_.try_emplace(job.id(), std::chrono::steady_clock::time_point::max());
 }
 

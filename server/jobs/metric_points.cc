@@ -16,6 +16,15 @@ bool Due(const Job& job, uint32_t step) {
                              [step](const Member& member) { return member.step > step; });
 }
 
+/// A step that ranks committed at a cut, not in a step's course, has no time.
+void RememberStepTime(Job& job, double seconds) {
+  if (!(seconds > 0)) return;
+  if (job.recent_step_seconds.size() == kRecentSteps) {
+    job.recent_step_seconds.erase(job.recent_step_seconds.begin());
+  }
+  job.recent_step_seconds.push_back(seconds);
+}
+
 }  // namespace
 
 bool FileStep(Job& job, int slot, const v1::RankReport& report) {
@@ -71,10 +80,7 @@ void PublishPoints(Job& job, Context& context) {
        next != job.steps.end() && next->first == job.next_point && Due(job, next->first);
        next = job.steps.erase(next)) {
     v1::MetricPoint point = MakePoint(job, next->first, next->second);
-    if (job.recent_step_seconds.size() == kRecentSteps) {
-      job.recent_step_seconds.erase(job.recent_step_seconds.begin());
-    }
-    job.recent_step_seconds.push_back(point.step_seconds());
+    RememberStepTime(job, point.step_seconds());
     const uint32_t done = point.step() + 1;
     const uint32_t left = job.record.total_steps() > done ? job.record.total_steps() - done : 0;
     point.set_eta_seconds(EstimateRemaining(job.recent_step_seconds, left));

@@ -157,6 +157,15 @@ TEST_F(RecoveryTest, SurvivorsThatAreReducedCommitTheStep) {
   EXPECT_EQ(Points(id), UpTo(10));
 }
 
+TEST_F(RecoveryTest, AStepWithoutATimeLeavesTheEstimateAlone) {
+  const std::string id = Run(1, 2, 1);
+  agent_->manners().step_seconds = 0;
+  for (int i = 0; i < 3; ++i) agent_->Step(id);
+  Settle();
+  EXPECT_EQ(Get(id).latest().step(), 3u);
+  EXPECT_DOUBLE_EQ(Get(id).latest().eta_seconds(), 6 * 0.25);
+}
+
 TEST_F(RecoveryTest, WithoutSurvivorsTheStreamSaysHowFarItWentBack) {
   const std::string id = Run(1, 1, 3);
   v1::RankReport report;
