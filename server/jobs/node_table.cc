@@ -57,7 +57,6 @@ Node& NodeTable::Register(const v1::AgentMessage& message, std::shared_ptr<Agent
   node.last_heard = now.steady;
   node.last_heard_wall = now.wall;
   node.unreachable = false;
-  node.lost = false;
   return node;
 }
 

@@ -43,12 +43,10 @@ struct Node {
   std::chrono::system_clock::time_point last_heard_wall;
   /// Nothing heard for Settings::unreachable_after, or no stream.
   bool unreachable = true;
-  /// Unreachable for so long that its ranks are given up.
-  bool lost = false;
   /// Device name → occupant.
   std::map<std::string, Occupant> occupied;
 
-  bool ready() const { return link != nullptr && !unreachable && !lost; }
+  bool ready() const { return link != nullptr && !unreachable; }
 };
 
 /// Every node ever registered, and who holds its devices. Lives on the core loop.
