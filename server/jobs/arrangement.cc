@@ -346,7 +346,7 @@ void MaybeRunning(Job& job, Context& context) {
   const bool recovered = job.record.state() == v1::RECOVERING;
   CloseIncident(job, context);
   SetState(job, v1::RUNNING, recovered ? "recovered" : "all_ranks_training",
-           fmt::format("{} ranks train, from step {} of {}", job.members.size(), start,
+           fmt::format("{} ranks train; they began at step {} of {}", job.members.size(), start,
                        job.record.total_steps()),
            context.now, context.changes);
 }
