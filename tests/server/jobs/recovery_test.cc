@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/jobs/core_harness.h"
+#include "tests/server/jobs/recovery_harness.h"
 
 namespace tundish::jobs {
 namespace {
@@ -11,43 +11,6 @@ using testing::AnyOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::vector<uint32_t> UpTo(uint32_t count) {
-  std::vector<uint32_t> steps(count);
-  for (uint32_t i = 0; i < count; ++i) steps[i] = i;
-  return steps;
-}
-
-class RecoveryTest : public CoreHarness {
- protected:
-  /// A job of `tensor` x `data` ranks on host-a that has committed `steps` steps.
-  std::string Run(int tensor, int data, int steps, int total = 10) {
-    agent_ = &AddAgent("host-a", tensor * data);
-    const std::string id = Submit(Spec(tensor, data, total));
-    Settle();
-    for (int i = 0; i < steps; ++i) agent_->Step(id);
-    Settle();
-    return id;
-  }
-
-  void RunToTheEnd(const std::string& id) {
-    for (int i = 0; i < 40 && !IsTerminal(Get(id).state()); ++i) {
-      for (auto& [name, agent] : agents_) {
-        if (Get(id).step() < Get(id).total_steps()) {
-          agent->Step(id);
-        } else {
-          agent->Finish(id);
-        }
-      }
-      Settle();
-    }
-    EXPECT_EQ(Get(id).state(), v1::SUCCEEDED) << Get(id).message();
-    const v1::Job job = Get(id);
-    EXPECT_EQ(Stored(id).size(), job.last_seq());
-  }
-
-  fakes::FakeAgent* agent_ = nullptr;
-};
 
 TEST_F(RecoveryTest, AKilledRankIsReplacedAndNoStepIsLost) {
   const std::string id = Run(2, 2, 3);
@@ -157,15 +120,6 @@ TEST_F(RecoveryTest, SurvivorsThatAreReducedCommitTheStep) {
   EXPECT_EQ(Points(id), UpTo(10));
 }
 
-TEST_F(RecoveryTest, AStepWithoutATimeLeavesTheEstimateAlone) {
-  const std::string id = Run(1, 2, 1);
-  agent_->manners().step_seconds = 0;
-  for (int i = 0; i < 3; ++i) agent_->Step(id);
-  Settle();
-  EXPECT_EQ(Get(id).latest().step(), 3u);
-  EXPECT_DOUBLE_EQ(Get(id).latest().eta_seconds(), 6 * 0.25);
-}
-
 TEST_F(RecoveryTest, WithoutSurvivorsTheStreamSaysHowFarItWentBack) {
   const std::string id = Run(1, 1, 3);
   v1::RankReport report;
@@ -181,115 +135,6 @@ TEST_F(RecoveryTest, WithoutSurvivorsTheStreamSaysHowFarItWentBack) {
   EXPECT_THAT(Events(id), Contains("rewound"));
   EXPECT_EQ(Get(id).incidents(0).steps_lost(), 1u);
   EXPECT_EQ(Get(id).incidents(0).restored_from(), "checkpoint");
-}
-
-TEST_F(RecoveryTest, ASilentSurvivorIsKilledThroughItsAgent) {
-  const std::string id = Run(1, 2, 1);
-  agent_->manners().answer_stop = false;
-  agent_->Kill(agent_->WorkerAt(id, 0, 0));
-  Settle();
-  EXPECT_EQ(agent_->Count("kill"), 0);
-  Advance(settings_.stop_limit + milliseconds(1));
-  EXPECT_EQ(agent_->Count("kill"), 1);
-  agent_->manners().answer_stop = true;
-  RunToTheEnd(id);
-  EXPECT_THAT(Events(id), Contains("rewound")) << "both copies are gone";
-}
-
-TEST_F(RecoveryTest, ASurvivorInALongStepIsNotKilled) {
-  const std::string id = Run(1, 2, 1);
-  agent_->manners().step_seconds = 40;
-  agent_->Step(id);
-  Settle();
-  agent_->manners().answer_stop = false;
-  agent_->Kill(agent_->WorkerAt(id, 0, 0));
-  Settle();
-  Advance(std::chrono::seconds(119));
-  EXPECT_EQ(agent_->Count("kill"), 0);
-  v1::RankReport report;
-  report.mutable_stopped()->set_step(2);
-  report.mutable_stopped()->set_phase(v1::COMPUTING);
-  report.mutable_stopped()->set_has_state(true);
-  agent_->manners().answer_stop = true;
-  agent_->Report(agent_->WorkerAt(id, 1, 0), report);
-  Settle();
-  RunToTheEnd(id);
-  EXPECT_EQ(Points(id), UpTo(10));
-}
-
-TEST_F(RecoveryTest, TheLimitOfAStopEndsAtTheStepDeadline) {
-  const std::string id = Run(1, 2, 1);
-  agent_->manners().step_seconds = 1e9;
-  agent_->Step(id);
-  Settle();
-  agent_->manners().answer_stop = false;
-  agent_->Kill(agent_->WorkerAt(id, 0, 0));
-  Settle();
-  Advance(std::chrono::seconds(299));
-  EXPECT_EQ(agent_->Count("kill"), 0);
-  Advance(std::chrono::seconds(2));
-  EXPECT_EQ(agent_->Count("kill"), 1);
-}
-
-TEST_F(RecoveryTest, OfHungRanksTheLeastAdvancedIsKilled) {
-  const std::string id = Run(1, 2, 1);
-  const std::string behind = agent_->WorkerAt(id, 1, 0);
-  agent_->StepOne(agent_->WorkerAt(id, 0, 0));
-  Settle();
-  for (int i = 0; i < 301; ++i) Advance(milliseconds(1000));
-  EXPECT_FALSE(agent_->ranks().contains(behind));
-  EXPECT_EQ(Get(id).incidents(0).cause(), "step_deadline");
-  RunToTheEnd(id);
-  EXPECT_EQ(Points(id), UpTo(10));
-}
-
-TEST_F(RecoveryTest, ABudgetOfFailuresEndsTheJobWithTheFirstCause) {
-  agent_ = &AddAgent("host-a", 1);
-  v1::JobSpec spec = Spec(1, 1);
-  spec.mutable_recovery()->set_max_failures(2);
-  const std::string id = Submit(spec);
-  Settle();
-  for (const int signal : {11, 9, 9}) {
-    EXPECT_FALSE(IsTerminal(Get(id).state()));
-    agent_->Kill(agent_->ranks().begin()->first, signal);
-    Settle();
-  }
-  EXPECT_EQ(Get(id).state(), v1::FAILED);
-  EXPECT_EQ(Get(id).reason(), "rank_killed_by_signal_11");
-  EXPECT_THAT(Get(id).message(), HasSubstr("max_failures"));
-}
-
-TEST_F(RecoveryTest, RanksThatFallTogetherAreOneFailure) {
-  agent_ = &AddAgent("host-a", 4);
-  v1::JobSpec spec = Spec(1, 4);
-  spec.mutable_recovery()->set_max_failures(2);
-  const std::string id = Submit(spec);
-  Settle();
-  agent_->Step(id);
-  Settle();
-  for (int round = 0; round < 2; ++round) {
-    for (int dp = 0; dp < 4; ++dp) agent_->Kill(agent_->WorkerAt(id, dp, 0));
-    Settle();
-    ASSERT_EQ(Get(id).state(), v1::RECOVERING) << Get(id).message();
-  }
-  for (int dp = 0; dp < 4; ++dp) agent_->Kill(agent_->WorkerAt(id, dp, 0));
-  Settle();
-  EXPECT_EQ(Get(id).state(), v1::FAILED) << "a third time, without a step in between";
-}
-
-TEST_F(RecoveryTest, EveryDeathBeforeAnAssignmentCounts) {
-  agent_ = &AddAgent("host-a", 1);
-  agent_->manners().become_ready = false;
-  v1::JobSpec spec = Spec(1, 1);
-  spec.mutable_recovery()->set_max_failures(2);
-  const std::string id = Submit(spec);
-  Settle();
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(IsTerminal(Get(id).state()));
-    agent_->Kill(agent_->ranks().begin()->first);
-    Settle();
-  }
-  EXPECT_EQ(Get(id).state(), v1::FAILED);
 }
 
 TEST_F(RecoveryTest, ACollectiveThatFailsGetsItsCauseWhenTheDeathIsKnown) {
@@ -363,25 +208,6 @@ TEST_F(RecoveryTest, ARestartInEveryStateLosesNothing) {
   }
 }
 
-TEST_F(RecoveryTest, AProcessOrderedAgainAfterARestartHasALimit) {
-  fakes::FakeAgent& agent = AddAgent("host-a", 1);
-  agent.manners().become_ready = false;
-  const std::string id = Submit(Spec(1, 1));
-  Settle();
-  agent.ranks().clear();  // as if its StartWorker had never left
-  RestartCore();
-  agent.Connect(*core_);
-  Settle();
-  EXPECT_EQ(agent.Count("start"), 2);
-  Advance(milliseconds(1000));
-  agent.manners().become_ready = true;
-  for (int i = 0; i < 60; ++i) Advance(milliseconds(1000));
-  EXPECT_EQ(agent.Count("kill"), 1);
-  EXPECT_EQ(Get(id).incidents_size(), 1);
-  EXPECT_EQ(Get(id).incidents(0).cause(), "start_deadline");
-  RunToTheEnd(id);
-}
-
 TEST_F(RecoveryTest, AnAgentsReturnAdoptsKillsAndMisses) {
   const std::string id = Run(1, 2, 2);
   agent_->Disconnect();
@@ -400,44 +226,6 @@ TEST_F(RecoveryTest, AnAgentsReturnAdoptsKillsAndMisses) {
   EXPECT_EQ(Points(id), UpTo(10));
 }
 
-TEST_F(RecoveryTest, AMissingRankDoesNotWakeAJobThatHasEnded) {
-  for (const std::string end : {"cancelled", "succeeded"}) {
-    SCOPED_TRACE(end);
-    fakes::FakeAgent& agent = AddAgent(end, 2);
-    const std::string id = Submit(Spec(1, 2, 1), end);
-    Settle();
-    agent.Step(id);
-    const std::string gone = agent.WorkerAt(id, 0, 0);
-    v1::RankReport finished;
-    finished.mutable_finished();
-    if (end == "succeeded") agent.Report(gone, finished);
-    Settle();
-    agent.Disconnect();
-    agent.ranks().erase(gone);
-    agent.Connect(*core_);
-    Settle();
-    EXPECT_EQ(Get(id).state(), v1::RUNNING) << "word of how it ended may follow";
-    if (end == "succeeded") {
-      agent.Report(agent.WorkerAt(id, 1, 0), finished);
-    } else {
-      v1::CancelJobRequest cancel;
-      cancel.set_job_id(id);
-      ASSERT_TRUE(core_->CancelJob(cancel).ok());
-    }
-    Settle();
-    const v1::Job ended = Get(id);
-    for (int i = 0; i < 3; ++i) Advance(settings_.exit_limit + milliseconds(1));
-    EXPECT_EQ(Get(id).state(), ended.state());
-    EXPECT_EQ(Get(id).last_seq(), ended.last_seq()) << "nothing follows the last event";
-    const v1::ListNodesResponse nodes = core_->ListNodes();
-    for (const auto& node : nodes.nodes()) {
-      for (const auto& device : node.devices()) EXPECT_EQ(device.job_id(), "");
-    }
-    agent.Disconnect();
-    Settle();
-  }
-}
-
 TEST_F(RecoveryTest, AnAgentThatIsAwayDisturbsNobody) {
   const std::string id = Run(1, 2, 1);
   agent_->Disconnect();
@@ -449,22 +237,6 @@ TEST_F(RecoveryTest, AnAgentThatIsAwayDisturbsNobody) {
   Settle();
   EXPECT_EQ(Points(id), UpTo(2));
   EXPECT_EQ(Get(id).job_epoch(), 1u);
-}
-
-TEST_F(RecoveryTest, TheOnlyAgentMayBeAwayLongerThanTheStepDeadline) {
-  const std::string id = Run(1, 2, 1);
-  agent_->StepOne(agent_->WorkerAt(id, 0, 0));  // so that one is the least advanced
-  Settle();
-  agent_->Disconnect();
-  for (int i = 0; i < 400; ++i) Advance(milliseconds(1000));
-  EXPECT_EQ(Get(id).state(), v1::RUNNING);
-  agent_->Connect(*core_);
-  Settle();
-  Advance(milliseconds(1000));
-  EXPECT_EQ(Get(id).state(), v1::RUNNING);
-  EXPECT_EQ(agent_->Count("kill"), 0);
-  for (int i = 0; i < 301; ++i) Advance(milliseconds(1000));
-  EXPECT_EQ(agent_->Count("kill"), 1) << "the limit holds again";
 }
 
 TEST_F(RecoveryTest, ALostHostsRanksMoveToFreeDevices) {
