@@ -71,19 +71,23 @@ absl::StatusOr<Daemon> Daemon::Start(const std::vector<std::string>& arguments,
 std::optional<Daemon> Daemon::Find(const std::string& record_path) {
   std::ifstream file(record_path);
   process::Identity recorded;
-  if (!(file >> recorded.pid >> recorded.start_ticks >> recorded.boot_id) || recorded.pid <= 1) {
-    return std::nullopt;
-  }
+  if (!(file >> recorded.pid >> recorded.start_ticks >> recorded.boot_id)) return std::nullopt;
   std::vector<std::string> arguments;
   std::string line;
   std::getline(file, line);
   while (std::getline(file, line)) arguments.push_back(line);
-  const int pidfd = pidfd_open(recorded.pid, 0);
+  return Hold(recorded, std::move(arguments));
+}
+
+std::optional<Daemon> Daemon::Hold(const process::Identity& identity,
+                                   std::vector<std::string> arguments) {
+  if (identity.pid <= 1) return std::nullopt;
+  const int pidfd = pidfd_open(identity.pid, 0);
   if (pidfd < 0) return std::nullopt;
-  Daemon daemon(recorded, pidfd, std::move(arguments));
+  Daemon daemon(identity, pidfd, std::move(arguments));
   // Asked after the pidfd was opened: what is compared is what is held.
-  const absl::StatusOr<process::Identity> running = process::Identify(recorded.pid);
-  if (!running.ok() || *running != recorded) return std::nullopt;
+  const absl::StatusOr<process::Identity> running = process::Identify(identity.pid);
+  if (!running.ok() || *running != identity) return std::nullopt;
   return daemon;
 }
 

@@ -27,6 +27,10 @@ class Daemon {
   /// Nothing if there is no record, a torn one, or the process is gone.
   static std::optional<Daemon> Find(const std::string& record_path);
 
+  /// The process with that identity, nothing if it is gone. `arguments` are only remembered.
+  static std::optional<Daemon> Hold(const process::Identity& identity,
+                                    std::vector<std::string> arguments = {});
+
   Daemon(Daemon&& other) noexcept;
   Daemon& operator=(Daemon&& other) noexcept;
   ~Daemon();

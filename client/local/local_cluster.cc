@@ -22,6 +22,7 @@
 
 #include "client/link/coordinator.h"
 #include "client/local/daemon.h"
+#include "client/local/left_ranks.h"
 #include "client/local/network.h"
 
 namespace tundish::client {
@@ -340,15 +341,16 @@ absl::StatusOr<std::string> StopLocalCluster(const std::string& state_dir) {
   absl::StatusOr<StateDirLock> lock = StateDirLock::Take(state_dir);
   if (!lock.ok()) return lock.status();
   std::string text;
+  static constexpr std::string_view kAgent = "tundish-agent";
   struct Target {
-    const char* name;
+    std::string_view name;
     int signal;
     milliseconds limit;
   };
   // The agent first: SIGINT makes it stop its ranks, which needs no coordinator.
-  for (const Target& target : {Target{"tundish-agent", SIGINT, kAgentStopLimit},
+  for (const Target& target : {Target{kAgent, SIGINT, kAgentStopLimit},
                                Target{"tundishd", SIGTERM, kCoordinatorStopLimit}}) {
-    const std::string record = RecordPath(state_dir, target.name);
+    const std::string record = RecordPath(state_dir, std::string(target.name));
     if (const std::optional<Daemon> daemon = Daemon::Find(record)) {
       const bool by_itself = StopDaemon(*daemon, target.signal, target.limit);
       text +=
@@ -357,6 +359,8 @@ absl::StatusOr<std::string> StopLocalCluster(const std::string& state_dir) {
     }
     std::error_code ignored;
     fs::remove(record, ignored);
+    // An agent that was killed, now or before, leaves its ranks to the next one.
+    if (target.name == kAgent) text += KillLeftRanks(state_dir + "/agent");
   }
   return text.empty() ? fmt::format("nothing runs with state in {}\n", state_dir) : text;
 }

@@ -37,8 +37,8 @@ absl::StatusOr<std::string> DefaultStateDir();
 absl::StatusOr<std::string> StartLocalCluster(const LocalClusterOptions& options);
 
 /// Stops the agent (and with it the ranks), then the coordinator, and returns when both have ended;
-/// one that does not within its limit is killed. The text says what was stopped. Nothing running is
-/// no error.
+/// one that does not within its limit is killed. Ranks that an agent left behind, because it was
+/// killed, are killed too. The text says what was stopped. Nothing running is no error.
 absl::StatusOr<std::string> StopLocalCluster(const std::string& state_dir);
 
 }  // namespace tundish::client

@@ -1,10 +1,12 @@
 // `tundish up` and `tundish down` as programs, with daemons that stand beside them.
 #include <array>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <netinet/in.h>
 #include <optional>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include "client/local/daemon.h"
 #include "client/local/network.h"
 #include "tests/client/program.h"
+#include "tundish/v1/agent_state.pb.h"
 
 namespace tundish::client {
 namespace {
@@ -188,6 +191,49 @@ TEST_F(LocalClusterTest, ADaemonThatIgnoresTheSignalIsKilled) {
   std::getline(std::ifstream(fifo), line);  // Returns when the signal is ignored.
   EXPECT_FALSE(StopDaemon(*daemon, SIGTERM, std::chrono::milliseconds(50)));
   EXPECT_TRUE(daemon->WaitForExit(std::chrono::milliseconds(0)));
+}
+
+TEST_F(LocalClusterTest, DownKillsTheRanksOfAKilledAgent) {
+  const std::string agent = folder_ + "/state/agent";
+  const auto start_rank = [&](const std::string& id, uint64_t more_ticks) {
+    auto rank = Daemon::Start({"/bin/sleep", "3600"}, folder_ + "/log");
+    EXPECT_TRUE(rank.ok()) << rank.status();
+    const auto identity = process::Identify(rank->pid());
+    EXPECT_TRUE(identity.ok()) << identity.status();
+    v1::WorkerRecord record;
+    record.mutable_start()->set_worker_id(id);
+    record.set_pid(static_cast<uint32_t>(identity->pid));
+    record.set_start_ticks(identity->start_ticks + more_ticks);
+    record.set_boot_id(identity->boot_id);
+    fs::create_directories(agent + "/workers/" + id);
+    std::ofstream(agent + "/workers/" + id + "/record.pb") << record.SerializeAsString();
+    return *std::move(rank);
+  };
+  const Daemon first = start_rank("w1", 0), second = start_rank("w2", 0);
+  const Daemon recycled_pid = start_rank("w3", 1);
+  fs::create_directories(agent + "/workers/w4");
+  std::ofstream(agent + "/workers/w4/record.pb") << "torn";
+  const auto runs = [](const Daemon& rank) {
+    return !rank.WaitForExit(std::chrono::milliseconds(0));
+  };
+
+  // An agent that `up` did not start has the folder.
+  const int lock = open((agent + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  EXPECT_THAT(Down().out, HasSubstr("nothing runs"));
+  EXPECT_TRUE(runs(first));
+  close(lock);
+
+  const Outcome down = Down();
+  EXPECT_EQ(down.code, 0) << down.err;
+  EXPECT_THAT(down.out, HasSubstr("2 ranks        killed"));
+  EXPECT_THAT(down.out, HasSubstr(std::to_string(first.pid())));
+  EXPECT_THAT(down.out, HasSubstr(std::to_string(second.pid())));
+  EXPECT_FALSE(runs(first));
+  EXPECT_FALSE(runs(second));
+  EXPECT_TRUE(runs(recycled_pid));
+  StopDaemon(recycled_pid, SIGKILL, std::chrono::seconds(10));
+  EXPECT_THAT(Down().out, HasSubstr("nothing runs"));
 }
 
 TEST(CheckCanListenTest, NamesFlagAndAddress) {
