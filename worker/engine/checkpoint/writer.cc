@@ -1,11 +1,7 @@
 #include "worker/engine/checkpoint/writer.h"
 
-#include <algorithm>
-#include <cstdio>
 #include <filesystem>
-#include <system_error>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -21,36 +17,10 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Removes this rank's shards of all but the newest `keep` checkpoints, and folders left empty.
-void RemoveOldShards(const fs::path& checkpoints, const std::string& shard, size_t keep) {
-  std::error_code error;
-  std::vector<std::pair<uint32_t, uint32_t>> found;
-  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
-    const auto key = ParseFolderName(entry.path().filename().string());
-    if (key.has_value() && fs::exists(entry.path() / shard, error)) found.push_back(*key);
-  }
-  std::ranges::sort(found, std::greater<>());
-  for (size_t i = keep; i < found.size(); ++i) {
-    const fs::path folder = checkpoints / FolderName(found[i].first, found[i].second);
-    fs::remove(folder / shard, error);
-    fs::remove(folder, error);  // Fails while other shards are in it, which is right.
-  }
-}
-
 }  // namespace
 
 std::string FolderName(uint32_t job_epoch, uint32_t step) {
   return fmt::format("e{}-step{}", job_epoch, step);
-}
-
-std::optional<std::pair<uint32_t, uint32_t>> ParseFolderName(const std::string& name) {
-  unsigned job_epoch = 0;
-  unsigned step = 0;
-  if (std::sscanf(name.c_str(), "e%9u-step%9u", &job_epoch, &step) != 2 ||
-      FolderName(job_epoch, step) != name) {
-    return std::nullopt;
-  }
-  return std::pair{job_epoch, step};
 }
 
 Writer::Writer(std::function<void(const v1::CheckpointWritten&)> written)
@@ -118,7 +88,6 @@ void Writer::Handle(const Request& request, double stall_seconds) {
   written.set_stall_seconds(stall_seconds);
   written.set_write_seconds(SecondsSince(start));
   written_(written);
-  RemoveOldShards(folder.parent_path(), shard, size_t{request.keep_last} + 1);
 }
 
 }  // namespace tundish::checkpoint

@@ -15,7 +15,8 @@
 namespace tundish::checkpoint {
 
 /// Writes shards on a thread of its own, one after the other. A failed write is logged and costs
-/// that checkpoint only. The training thread calls Write and Flush.
+/// that checkpoint only. Deletes nothing: which checkpoints may go only the coordinator knows, by its
+/// durable record. The training thread calls Write and Flush.
 class Writer {
  public:
   /// `written` is called on the writer's thread when a shard is durable.
@@ -30,9 +31,6 @@ class Writer {
     /// This job's checkpoints, below the root.
     std::string checkpoints_folder;
     uint32_t job_epoch = 0;
-    /// Complete checkpoints to keep. Own shards of older ones are removed, one more than this is
-    /// kept: the other shards of the newest may not be durable yet.
-    uint32_t keep_last = 2;
     /// When training stood still for the snapshot.
     std::chrono::steady_clock::time_point stall_start;
     Snapshot snapshot;
@@ -59,8 +57,7 @@ class Writer {
   std::thread thread_;  // Last: starts when all else is there.
 };
 
-/// "e3-step120": sorts by (job_epoch, step) as ParseFolderName reads it.
+/// "e3-step120".
 std::string FolderName(uint32_t job_epoch, uint32_t step);
-std::optional<std::pair<uint32_t, uint32_t>> ParseFolderName(const std::string& name);
 
 }  // namespace tundish::checkpoint

@@ -101,7 +101,6 @@ TrainingPlan MakePlan(const v1::Assignment& assignment) {
   plan.train_images = std::max(1U, assignment.data().train_images());
   plan.evaluate_every_epochs = spec.evaluation().every_epochs();
   plan.checkpoint_every_steps = spec.checkpoints().every_steps();
-  plan.keep_checkpoints = std::max(1U, spec.checkpoints().keep_last());
   plan.threads = std::max(1, spec.parallel().threads_per_rank());
   return plan;
 }

@@ -28,7 +28,6 @@ struct TrainingPlan {
   uint32_t train_images = 1;
   uint32_t evaluate_every_epochs = 0;   ///< 0: at the end only
   uint32_t checkpoint_every_steps = 0;  ///< 0: once per data epoch
-  uint32_t keep_checkpoints = 2;
   int threads = 1;
 
   /// Passes over the data that are complete after `steps` steps.

@@ -256,7 +256,6 @@ void Trainer::WriteCheckpoint(const v1::Assignment& assignment, uint32_t job_epo
   request.artifact_root = assignment.artifact_root();
   request.checkpoints_folder = (fs::path(assignment.job_folder()) / "checkpoints").string();
   request.job_epoch = job_epoch;
-  request.keep_last = plan_.keep_checkpoints;
   request.snapshot = checkpoint::TakeSnapshot(shard_->model.arena());
   request.snapshot.step = shard_->step;
   request.snapshot.updates = shard_->updates;
