@@ -231,6 +231,11 @@ void Trainer::Train(const v1::Assignment& assignment, Arrangement& arrangement) 
                                     static_cast<uint32_t>(place_.dp),
                                     static_cast<uint32_t>(place_.data_degree));
   }
+  // Whoever wrote this step's shards may be gone, and with a commit nobody has: the first replica
+  // writes them whole under the new job_epoch, however its ranks came to the step.
+  if (!assignment.start().has_checkpoint() && plan_.CheckpointDue(shard_->step)) {
+    WriteCheckpoint(assignment, arrangement.job_epoch());
+  }
   while (true) {
     // Also right after a recovery: an evaluation that was cut restarts whole, and whether one is
     // due depends on nothing but the step, so all ranks agree.

@@ -89,6 +89,7 @@ class RecoveryTest : public ::testing::Test {
   v1::JobSpec Spec(int tensor, int data) const {
     v1::JobSpec spec = TinySpec(images_.path(), tensor, data);
     spec.mutable_training()->set_steps(8);
+    spec.mutable_checkpoints()->set_every_steps(kStep + 1);
     return spec;
   }
 
@@ -187,6 +188,13 @@ TEST_F(RecoveryTest, NoStepIsLostWhereverARankDies) {
     PlanRestart(cluster, cut, 2, 2);
     cluster.Run(2);
     EXPECT_TRUE(States(cluster) == want) << "cut at " << cut;
+    for (const int tp : {0, 1}) {
+      // Due at the forward cut, reached by keep, commit and receive alike.
+      const std::vector<v1::CheckpointWritten>& written = cluster.rank(0, tp).recorder->checkpoints;
+      ASSERT_FALSE(written.empty()) << "tp " << tp;
+      EXPECT_EQ(written.back().path(), fmt::format("job/checkpoints/e2-step{}", kStep + 1));
+      EXPECT_EQ(written.back().shard(), fmt::format("shard-tp{}.safetensors", tp));
+    }
   }
 }
 
