@@ -26,6 +26,8 @@ struct Shard {
   /// column's control sums and this rank's own norm slot.
   v1::StepPhase phase = v1::COMPUTING;
   v1::StepSums sums;
+  /// REDUCED: what was measured of step `step` until then.
+  v1::RankStepTime reduced_time;
   /// AdamW updates the moments have seen.
   int64_t updates = 0;
   /// What step - 1 was committed with.

@@ -47,6 +47,10 @@ v1::StepDone Commit(const TrainingPlan& plan, const Place& place, Shard& shard,
   done.set_loss(loss);
   done.set_gradient_norm(norm);
   done.set_learning_rate(learning_rate);
+  *done.mutable_time() = shard.reduced_time;
+  // The place may be another than the one the step was computed in.
+  done.mutable_time()->set_dp(place.dp);
+  done.mutable_time()->set_tp(place.tp);
   shard.step += 1;
   shard.updates += 1;
   shard.phase = v1::COMPUTING;
@@ -69,8 +73,8 @@ StepRunner::StepRunner(const TrainingPlan& plan, const Place& place, Shard& shar
 
 void StepRunner::Run(data::BatchLoader& loader) {
   const uint32_t step = shard_.step;
-  const auto start = std::chrono::steady_clock::now();
-  lap_start_ = start;
+  step_start_ = std::chrono::steady_clock::now();
+  lap_start_ = step_start_;
   time_.Clear();
   time_.set_dp(place_.dp);
   time_.set_tp(place_.tp);
@@ -86,7 +90,7 @@ void StepRunner::Run(data::BatchLoader& loader) {
   events_.OnPoint(StepPoint::kReduced, step);
 
   const v1::StepSums sums = ShareOverRow();
-  time_.set_exposed_reduce_seconds(Lap());
+  time_.set_exposed_reduce_seconds(time_.exposed_reduce_seconds() + Lap());
   events_.OnPoint(StepPoint::kShared, step);
 
   v1::StepDone done = Commit(plan_, place_, shard_, sums);
@@ -94,7 +98,7 @@ void StepRunner::Run(data::BatchLoader& loader) {
   time_.set_commit_seconds(Lap());
   events_.OnPoint(StepPoint::kCommitted, step);
 
-  time_.set_step_seconds(std::chrono::duration<double>(lap_start_ - start).count());
+  time_.set_step_seconds(std::chrono::duration<double>(lap_start_ - step_start_).count());
   *done.mutable_time() = time_;
   done.set_memory_bytes(backend_.Memory().used_bytes);
   events_.OnStepDone(done);
@@ -193,6 +197,10 @@ void StepRunner::ReduceControl(const data::Batch& batch, float loss_sum) {
   shard_.sums.set_loss_sum_bits(ToBits(sums[kLossSum]));
   shard_.sums.set_weight_sum_bits(ToBits(sums[kWeightSum]));
   shard_.sums.set_nonfinite_bits(ToBits(sums[kNonFinite] + (std::isfinite(norm) ? 0 : 1)));
+  time_.set_exposed_reduce_seconds(Lap());
+  shard_.reduced_time = time_;
+  shard_.reduced_time.set_step_seconds(
+      std::chrono::duration<double>(lap_start_ - step_start_).count());
   shard_.phase = v1::REDUCED;
 }
 

@@ -18,7 +18,7 @@ namespace tundish::trainer {
 /// Commits step shard.step with `sums`, the row's: clips, updates parameters and moments, advances
 /// step and counters. No collective; the gradients are spent. Equal gradients and sums give equal
 /// bits. Throws FatalError("non_finite_loss") before anything changed. Requires phase REDUCED.
-/// Returns the step's report without times.
+/// Returns the step's report, with the times until it was reduced.
 v1::StepDone Commit(const TrainingPlan& plan, const Place& place, Shard& shard,
                     const v1::StepSums& sums);
 
@@ -50,6 +50,7 @@ class StepRunner {
   TrainerEvents& events_;
   std::unique_ptr<GradientReducer> reducer_;  // Null for one replica.
   v1::RankStepTime time_;
+  std::chrono::steady_clock::time_point step_start_;
   std::chrono::steady_clock::time_point lap_start_;
 };
 

@@ -165,7 +165,7 @@ void Trainer::ComeToStart(const v1::Assignment& assignment) {
       return;  // Comes over the column, once that is formed.
     case v1::StartPoint::kCommit:
       if (shard.has_state && shard.phase == v1::REDUCED && shard.step + 1 == start.step()) {
-        events_.OnStepDone(Commit(plan_, place_, shard, start.commit()));
+        CommitForward(start.commit());
       }
       break;
     default:
@@ -179,6 +179,18 @@ void Trainer::ComeToStart(const v1::Assignment& assignment) {
                     shard.step, shard.has_state, shard.phase == v1::REDUCED, start.step()));
   }
   shard.phase = v1::COMPUTING;
+}
+
+/// The last part of a step that an arrangement before this one reduced.
+void Trainer::CommitForward(const v1::StepSums& sums) {
+  const auto start = Clock::now();
+  v1::StepDone done = Commit(plan_, place_, *shard_, sums);
+  backend_->Synchronize();
+  v1::RankStepTime& time = *done.mutable_time();
+  time.set_commit_seconds(SecondsSince(start));
+  time.set_step_seconds(time.step_seconds() + time.commit_seconds());
+  done.set_memory_bytes(backend_->Memory().used_bytes);
+  events_.OnStepDone(done);
 }
 
 /// Weights from the seed, a file or a checkpoint.

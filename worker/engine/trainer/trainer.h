@@ -45,6 +45,7 @@ class Trainer {
   void Prepare(const v1::Assignment& assignment);
   void OpenData(const v1::Assignment& assignment);
   void ComeToStart(const v1::Assignment& assignment);
+  void CommitForward(const v1::StepSums& sums);
   void Restart(const v1::Assignment& assignment);
   void CopyState(const v1::StartPoint& start, Arrangement& arrangement);
   void Train(const v1::Assignment& assignment, Arrangement& arrangement);

@@ -188,6 +188,16 @@ TEST_F(RecoveryTest, NoStepIsLostWhereverARankDies) {
     PlanRestart(cluster, cut, 2, 2);
     cluster.Run(2);
     EXPECT_TRUE(States(cluster) == want) << "cut at " << cut;
+    for (const auto& rank : cluster.ranks()) {
+      for (const v1::StepDone& step : rank->recorder->steps) {
+        EXPECT_EQ(step.time().dp(), rank->dp);
+        EXPECT_EQ(step.time().tp(), rank->tp);
+        EXPECT_GT(step.time().forward_seconds(), 0) << "step " << step.step();
+        EXPECT_GT(step.time().exposed_reduce_seconds(), 0) << "step " << step.step();
+        EXPECT_GT(step.time().step_seconds(), step.time().commit_seconds());
+        EXPECT_GT(step.memory_bytes(), 0U) << "step " << step.step();
+      }
+    }
     for (const int tp : {0, 1}) {
       // Due at the forward cut, reached by keep, commit and receive alike.
       const std::vector<v1::CheckpointWritten>& written = cluster.rank(0, tp).recorder->checkpoints;
