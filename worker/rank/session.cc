@@ -176,10 +176,11 @@ void Session::OnEvaluation(const v1::Evaluation& evaluation) {
   Send(std::move(report));
 }
 
-void Session::OnCheckpoint(const v1::CheckpointWritten& checkpoint) {
+void Session::OnCheckpoint(uint32_t job_epoch, const v1::CheckpointWritten& checkpoint) {
   v1::RankReport report;
   *report.mutable_checkpoint() = checkpoint;
-  Send(std::move(report));
+  report.set_job_epoch(job_epoch);  // The next arrangement may have begun.
+  outside_.report(std::move(report));
 }
 
 void Session::OnFinished(const v1::Finished& finished) {

@@ -54,7 +54,7 @@ class Session final : private trainer::TrainerEvents {
   void OnFormed(const v1::Formed& formed) override;
   void OnStepDone(const v1::StepDone& step) override;
   void OnEvaluation(const v1::Evaluation& evaluation) override;
-  void OnCheckpoint(const v1::CheckpointWritten& checkpoint) override;
+  void OnCheckpoint(uint32_t job_epoch, const v1::CheckpointWritten& checkpoint) override;
   void OnFinished(const v1::Finished& finished) override;
 
   const Outside outside_;

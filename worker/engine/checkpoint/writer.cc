@@ -23,7 +23,7 @@ std::string FolderName(uint32_t job_epoch, uint32_t step) {
   return fmt::format("e{}-step{}", job_epoch, step);
 }
 
-Writer::Writer(std::function<void(const v1::CheckpointWritten&)> written)
+Writer::Writer(std::function<void(uint32_t, const v1::CheckpointWritten&)> written)
     : written_(std::move(written)), thread_([this] { Loop(); }) {}
 
 Writer::~Writer() {
@@ -87,7 +87,7 @@ void Writer::Handle(const Request& request, double stall_seconds) {
   written.set_sha256(digest->sha256);
   written.set_stall_seconds(stall_seconds);
   written.set_write_seconds(SecondsSince(start));
-  written_(written);
+  written_(request.job_epoch, written);
 }
 
 }  // namespace tundish::checkpoint

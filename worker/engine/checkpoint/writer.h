@@ -15,12 +15,13 @@
 namespace tundish::checkpoint {
 
 /// Writes shards on a thread of its own, one after the other. A failed write is logged and costs
-/// that checkpoint only. Deletes nothing: which checkpoints may go only the coordinator knows, by its
-/// durable record. The training thread calls Write and Flush.
+/// that checkpoint only. Deletes nothing: which checkpoints may go only the coordinator knows, by
+/// its durable record. The training thread calls Write and Flush.
 class Writer {
  public:
-  /// `written` is called on the writer's thread when a shard is durable.
-  explicit Writer(std::function<void(const v1::CheckpointWritten&)> written);
+  /// `written` is called on the writer's thread when a shard is durable, with its request's
+  /// job_epoch.
+  explicit Writer(std::function<void(uint32_t job_epoch, const v1::CheckpointWritten&)> written);
   /// Finishes what was begun.
   ~Writer();
   Writer(const Writer&) = delete;
@@ -47,7 +48,7 @@ class Writer {
   void Loop();
   void Handle(const Request& request, double stall_seconds);
 
-  const std::function<void(const v1::CheckpointWritten&)> written_;
+  const std::function<void(uint32_t, const v1::CheckpointWritten&)> written_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Request> pending_;

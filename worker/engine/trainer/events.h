@@ -27,7 +27,8 @@ class TrainerEvents {
   virtual void OnFormed(const v1::Formed& formed) = 0;
   virtual void OnStepDone(const v1::StepDone& step) = 0;
   virtual void OnEvaluation(const v1::Evaluation& evaluation) = 0;
-  virtual void OnCheckpoint(const v1::CheckpointWritten& checkpoint) = 0;
+  /// `job_epoch` is that of the arrangement that wrote it, which may be over.
+  virtual void OnCheckpoint(uint32_t job_epoch, const v1::CheckpointWritten& checkpoint) = 0;
   virtual void OnFinished(const v1::Finished& finished) = 0;
   /// Progress inside step `step`; for watching hangs, and for tests that fail a rank at a point by
   /// throwing from here.

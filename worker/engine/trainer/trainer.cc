@@ -55,8 +55,9 @@ weights::ModelConfig DescribeModel(const TrainingPlan& plan, const v1::Assignmen
 }  // namespace
 
 Trainer::Trainer(TrainerEvents& events)
-    : events_(events),
-      writer_([&events](const v1::CheckpointWritten& written) { events.OnCheckpoint(written); }) {}
+    : events_(events), writer_([&events](uint32_t job_epoch, const v1::CheckpointWritten& written) {
+        events.OnCheckpoint(job_epoch, written);
+      }) {}
 
 Trainer::~Trainer() = default;
 

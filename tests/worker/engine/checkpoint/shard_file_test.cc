@@ -132,7 +132,10 @@ TEST_F(ShardFileTest, RefusesAnotherModel) {
 TEST_F(ShardFileTest, WriterDeletesNothing) {
   std::vector<v1::CheckpointWritten> written;
   {
-    Writer writer([&](const v1::CheckpointWritten& report) { written.push_back(report); });
+    Writer writer([&](uint32_t job_epoch, const v1::CheckpointWritten& report) {
+      EXPECT_EQ(job_epoch, 2U);
+      written.push_back(report);
+    });
     for (const uint32_t step : {5, 10, 15, 20, 100}) {
       Writer::Request request;
       request.artifact_root = folder_.path();

@@ -134,7 +134,7 @@ void Recorder::OnStepDone(const v1::StepDone& step) {
 void Recorder::OnEvaluation(const v1::Evaluation& evaluation) {
   evaluations.push_back(evaluation);
 }
-void Recorder::OnCheckpoint(const v1::CheckpointWritten& checkpoint) {
+void Recorder::OnCheckpoint(uint32_t /*job_epoch*/, const v1::CheckpointWritten& checkpoint) {
   checkpoints.push_back(checkpoint);
 }
 void Recorder::OnFinished(const v1::Finished& done) {
