@@ -97,10 +97,12 @@ class AgentLink::Attachment final : public grpc::ClientBidiReactor<v1::RankRepor
 };
 
 AgentLink::AgentLink(std::shared_ptr<grpc::Channel> channel, Identity identity,
-                     std::function<void(const v1::RankOrder&)> on_order, size_t most_reports)
+                     std::function<void(const v1::RankOrder&)> on_order,
+                     std::function<void(const std::string&)> on_refused, size_t most_reports)
     : stub_(v1::RankService::NewStub(channel)),
       identity_(std::move(identity)),
       on_order_(std::move(on_order)),
+      on_refused_(std::move(on_refused)),
       log_(most_reports) {}
 
 AgentLink::~AgentLink() {
@@ -153,6 +155,10 @@ void AgentLink::Supervise() {
     pause = ended->heard() ? kFirstPause : std::min(2 * pause, kLongestPause);
     const grpc::Status status = ended->status();
     lock.unlock();
+    if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
+      on_refused_(status.error_message());
+      return;
+    }
     spdlog::warn("event=agent_lost code={} error=\"{}\" retry_ms={}",
                  static_cast<int>(status.error_code()), status.error_message(), pause.count());
     lock.lock();

@@ -27,16 +27,20 @@ std::shared_ptr<grpc::Channel> OpenAgentChannel(const std::string& address);
 
 /// The rank's end of RankService.Attach. Sends reports, and again after the agent came back, until
 /// they are acknowledged; hands orders on. The rank never waits for the agent and never ends
-/// because the agent did. Thread-safe.
+/// because the agent did; only an agent that refuses it ends it. Thread-safe.
 class AgentLink {
  public:
   /// Most reports kept while nobody acknowledges: some hours of steps, tens of megabytes.
   static constexpr size_t kMostReports = 50'000;
 
   /// `on_order` gets assign, stop and exit orders, in order, on a thread of gRPC's; it must not
-  /// block. Nothing happens before Start.
+  /// block. `on_refused` is called, once and on a thread of the link's, when the agent does not
+  /// know this rank or its secret: no later attempt would help, and the link makes none. It must
+  /// not Close. Nothing happens before Start.
   AgentLink(std::shared_ptr<grpc::Channel> channel, Identity identity,
-            std::function<void(const v1::RankOrder&)> on_order, size_t most_reports = kMostReports);
+            std::function<void(const v1::RankOrder&)> on_order,
+            std::function<void(const std::string& error)> on_refused,
+            size_t most_reports = kMostReports);
   ~AgentLink();  // Closes.
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
@@ -59,6 +63,7 @@ class AgentLink {
   const std::unique_ptr<v1::RankService::Stub> stub_;
   const Identity identity_;
   const std::function<void(const v1::RankOrder&)> on_order_;
+  const std::function<void(const std::string&)> on_refused_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,4 +1,5 @@
 // tundish-rank: one shard of one job. Started by an agent, talks to it over a Unix socket.
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -78,13 +79,15 @@ void SendLogLinesTo(AgentLink& link, const Session& session) {
   spdlog::default_logger()->sinks().push_back(std::move(sink));
 }
 
-void RunRank(const Flags& flags, std::string secret) {
+// False when the agent refused this rank.
+bool RunRank(const Flags& flags, std::string secret) {
   // Bits depend on the thread count; pools are made once.
   at::set_num_threads(flags.threads);
   at::set_num_interop_threads(1);
 
   const auto channel = OpenAgentChannel(flags.agent);
   std::unique_ptr<AgentLink> link;
+  std::atomic<bool> refused = false;
   Session session({.report = [&](v1::RankReport report) { link->Report(std::move(report)); },
                    .make_store =
                        [&](uint32_t job_epoch) {
@@ -94,7 +97,14 @@ void RunRank(const Flags& flags, std::string secret) {
   link = std::make_unique<AgentLink>(
       channel,
       Identity{.worker_id = flags.worker_id, .job_id = flags.job_id, .secret = std::move(secret)},
-      [&session](const v1::RankOrder& order) { session.OnOrder(order); });
+      [&session](const v1::RankOrder& order) { session.OnOrder(order); },
+      [&](const std::string& error) {
+        spdlog::critical("event=refused worker={} error=\"{}\"", flags.worker_id, error);
+        refused = true;
+        v1::RankOrder exit;
+        exit.mutable_exit();
+        session.OnOrder(exit);
+      });
   SendLogLinesTo(*link, session);
   link->Start();
 
@@ -106,6 +116,7 @@ void RunRank(const Flags& flags, std::string secret) {
 
   spdlog::default_logger()->sinks().pop_back();  // The sink refers to the link and the session.
   link->Close();
+  return !refused;
 }
 
 int Main(int argc, char** argv) {
@@ -129,7 +140,7 @@ int Main(int argc, char** argv) {
   }
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    RunRank(flags, std::move(secret));
+    if (!RunRank(flags, std::move(secret))) return 1;
   } catch (const std::exception& error) {
     spdlog::critical("event=rank_died error=\"{}\"", error.what());
     return 1;

@@ -1,5 +1,6 @@
 #include "worker/rank/agent_link.h"
 
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -27,11 +28,13 @@ class AgentLinkTest : public ::testing::Test {
   std::unique_ptr<AgentLink> Connect(std::function<void(const v1::RankOrder&)> on_order) {
     auto link = std::make_unique<AgentLink>(
         OpenAgentChannel("unix:" + socket_),
-        Identity{.worker_id = "w1", .job_id = "j1", .secret = "s3cret"}, std::move(on_order));
+        Identity{.worker_id = "w1", .job_id = "j1", .secret = "s3cret"}, std::move(on_order),
+        [this](const std::string& error) { refused_.set_value(error); });
     link->Start();
     return link;
   }
 
+  std::promise<std::string> refused_;
   const testing::TemporaryFolder folder_;
   const std::string socket_;
   std::optional<FakeAgent> agent_;
@@ -87,6 +90,16 @@ TEST_F(AgentLinkTest, ClosesWhileTheAgentIsAway) {
   const auto link = Connect([](const v1::RankOrder&) {});
   link->Report(Step(0));
   link->Close();
+}
+
+TEST_F(AgentLinkTest, GivesUpWhenTheAgentRefusesIt) {
+  agent_->Refuse("no such worker");
+  const auto link = Connect([](const v1::RankOrder&) {});
+  std::future<std::string> error = refused_.get_future();
+  ASSERT_EQ(error.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(error.get(), "no such worker");
+  link->Close();
+  EXPECT_EQ(agent_->WaitForReports(1), Numbers{0});
 }
 
 class RendezvousStoreTest : public AgentLinkTest {

@@ -66,6 +66,12 @@ class FakeAgent final : private v1::RankService::Service {
     changed_.wait(lock, [this] { return waiters_ > 0; });
   }
 
+  /// Answers every Hello from now on with PERMISSION_DENIED.
+  void Refuse(std::string error) {
+    const std::lock_guard lock(mutex_);
+    refusal_ = std::move(error);
+  }
+
   void SetDeadEpoch(uint32_t epoch) {
     {
       const std::lock_guard lock(mutex_);
@@ -84,6 +90,7 @@ class FakeAgent final : private v1::RankService::Service {
       const std::lock_guard lock(mutex_);
       reports_.push_back(report);
       changed_.notify_all();
+      if (!refusal_.empty()) break;
     }
     {
       const std::lock_guard lock(mutex_);
@@ -91,6 +98,8 @@ class FakeAgent final : private v1::RankService::Service {
     }
     changed_.notify_all();
     writer.join();
+    const std::lock_guard lock(mutex_);
+    if (!refusal_.empty()) return {grpc::StatusCode::PERMISSION_DENIED, refusal_};
     return grpc::Status::OK;
   }
 
@@ -138,6 +147,7 @@ class FakeAgent final : private v1::RankService::Service {
   std::vector<v1::RankReport> reports_;
   std::deque<v1::RankOrder> orders_;
   std::map<std::string, std::string> table_;
+  std::string refusal_;
   uint32_t dead_epoch_ = 0;
   int waiters_ = 0;
   bool closing_ = false;
