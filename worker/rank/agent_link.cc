@@ -116,11 +116,13 @@ void AgentLink::Start() {
 void AgentLink::Report(v1::RankReport report) {
   report.set_worker_id(identity_.worker_id);
   report.set_job_id(identity_.job_id);
+  // Log lines come with their sink locked: logging from here would wait for itself.
+  const bool may_log = !report.has_log();
   bool say = false;
   {
     const std::lock_guard lock(mutex_);
     log_.Append(std::move(report));
-    say = log_.given_up() > 0 && !std::exchange(said_given_up_, log_.given_up() > 0);
+    say = may_log && log_.given_up() > 0 && !std::exchange(said_given_up_, log_.given_up() > 0);
     if (attachment_) attachment_->PumpLocked();
   }
   // Outside the lock: log lines are reports, too.

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <CLI/CLI.hpp>
+#include <absl/cleanup/cleanup.h>
 #include <spdlog/spdlog.h>
 
 #include "runtime/base/logging.h"
@@ -56,15 +58,18 @@ double SecondsSinceStart() {
          static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// The secret, which leaves the environment: nothing this process starts or dumps shows it.
+// The secret, which leaves the environment: processes started from here do not inherit it, and
+// /proc/PID/environ, which shows the bytes the process was started with, no longer has it.
 std::string TakeSecret() {
-  const char* value = std::getenv(kSecretVariable);
+  char* value = std::getenv(kSecretVariable);
   std::string secret = value != nullptr ? value : "";
+  if (value != nullptr) explicit_bzero(value, secret.size());
   unsetenv(kSecretVariable);
   return secret;
 }
 
-void SendLogLinesTo(AgentLink& link, const Session& session) {
+// The sink stays with the logger and must be detached before the link or the session goes.
+std::shared_ptr<LogSink> SendLogLinesTo(AgentLink& link, const Session& session) {
   auto sink = std::make_shared<LogSink>([&](const std::string& level, std::string text) {
     v1::RankReport report;
     report.set_job_epoch(session.job_epoch());
@@ -76,7 +81,8 @@ void SendLogLinesTo(AgentLink& link, const Session& session) {
     line.set_text(std::move(text));
     link.Report(std::move(report));
   });
-  spdlog::default_logger()->sinks().push_back(std::move(sink));
+  spdlog::default_logger()->sinks().push_back(sink);  // No other thread logs yet.
+  return sink;
 }
 
 // False when the agent refused this rank.
@@ -105,7 +111,12 @@ bool RunRank(const Flags& flags, std::string secret) {
         exit.mutable_exit();
         session.OnOrder(exit);
       });
-  SendLogLinesTo(*link, session);
+  const std::shared_ptr<LogSink> sink = SendLogLinesTo(*link, session);
+  // gRPC's threads log until the link is closed.
+  const absl::Cleanup leave = [&] {
+    sink->Detach();
+    link->Close();
+  };
   link->Start();
 
   v1::Ready ready;
@@ -113,9 +124,6 @@ bool RunRank(const Flags& flags, std::string secret) {
   ready.set_startup_seconds(SecondsSinceStart());
   ready.set_cpu_capability(at::get_cpu_capability());
   session.Run(ready);
-
-  spdlog::default_logger()->sinks().pop_back();  // The sink refers to the link and the session.
-  link->Close();
   return !refused;
 }
 
