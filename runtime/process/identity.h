@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <sys/types.h>
+#include <vector>
 
 #include <absl/status/statusor.h>
 
@@ -20,7 +22,18 @@ struct Identity {
 };
 
 /// The process that has `pid` now. Errors: NotFound if there is none or it has ended and only waits
-/// to be reaped; Internal if /proc cannot be read.
+/// to be reaped; Internal if /proc cannot be read (too many open files, for one).
 absl::StatusOr<Identity> Identify(pid_t pid);
+
+/// A running process and what it was started with.
+struct Found {
+  Identity identity;
+  /// What follows argv[0].
+  std::vector<std::string> arguments;
+};
+
+/// The process of this user that Spawn() started with arguments that begin with `first` (not
+/// empty), if it runs; of several, any. Errors: Internal if /proc cannot be read.
+absl::StatusOr<std::optional<Found>> FindSpawned(const std::vector<std::string>& first);
 
 }  // namespace tundish::process

@@ -35,7 +35,8 @@ class Process {
                                                         const Command& command, OnExit on_exit);
 
   /// Takes over a process that another parent started. If it is a child of ours, its exit is known.
-  /// Errors: NotFound if it has ended (or its pid is another process's by now).
+  /// Errors: NotFound if it has ended (or its pid is another process's by now); Internal if that
+  /// cannot be told, so that it may well be running.
   static absl::StatusOr<std::unique_ptr<Process>> Adopt(boost::asio::any_io_executor executor,
                                                         const Identity& identity, OnExit on_exit);
 

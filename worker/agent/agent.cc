@@ -106,7 +106,7 @@ absl::Status Agent::Listen() {
        {"/healthz", [](const http::Request&) { return http::Response{.body = "ok\n"}; }}});
   if (!http.ok()) return http.status();
   http_ = *std::move(http);
-  workers_.AdoptRecorded();
+  if (absl::Status adopted = workers_.AdoptRecorded(); !adopted.ok()) return adopted;
   auto server =
       rpc::Server::Start({.address = "unix:" + state_->socket().string(), .services = {&service_}});
   if (!server.ok()) return server.status();

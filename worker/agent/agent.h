@@ -29,7 +29,8 @@ class Agent {
  public:
   /// Starts everything: adopts recorded ranks, listens for ranks and for HTTP, connects.
   /// Errors: InvalidArgument for options that cannot be right, FailedPrecondition for a state
-  /// directory in use, Unavailable for an address in use; each names the value.
+  /// directory in use, Unavailable for an address in use; each names the value. Internal if it
+  /// cannot be told whether a rank of an earlier agent still runs.
   static absl::StatusOr<std::unique_ptr<Agent>> Start(Options options);
 
   /// Stop() must have returned.

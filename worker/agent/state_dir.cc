@@ -171,21 +171,27 @@ void StateDir::DropRecord(std::string_view worker_id) {
   for (const fs::path& folder : ended) fs::remove_all(folder, ignored);
 }
 
-std::vector<v1::WorkerRecord> StateDir::ReadRecords() const {
+absl::StatusOr<std::vector<v1::WorkerRecord>> StateDir::ReadRecords() const {
   std::vector<v1::WorkerRecord> records;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder_ / "workers", ignored)) {
-    const fs::path file = entry.path() / kRecord;
-    if (!fs::exists(file, ignored)) continue;
+  std::error_code error;
+  fs::directory_iterator entry(folder_ / "workers", error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path file = entry->path() / kRecord;
     std::ifstream stream(file, std::ios::binary);
+    if (!stream.is_open()) {
+      if (errno == ENOENT) continue;
+      return Failed("read", file, errno);
+    }
+    const std::string id = entry->path().filename().string();
     v1::WorkerRecord record;
-    if (!record.ParseFromIstream(&stream) ||
-        record.start().worker_id() != entry.path().filename().string()) {
+    if (!record.ParseFromIstream(&stream) || record.start().worker_id() != id) {
       spdlog::error("event=worker_record_unreadable file={}", file.string());
-      continue;
+      record.Clear();
+      record.mutable_start()->set_worker_id(id);
     }
     records.push_back(std::move(record));
   }
+  if (error) return Failed("read the folder", folder_ / "workers", error.value());
   return records;
 }
 

@@ -50,8 +50,9 @@ class StateDir {
   /// Forgets the record and keeps the log; drops the oldest logs beyond kLogsKept.
   void DropRecord(std::string_view worker_id);
 
-  /// All records; one that cannot be read is logged and left out.
-  std::vector<v1::WorkerRecord> ReadRecords() const;
+  /// All records; one that makes no sense is logged and has nothing but its worker's id. Errors:
+  /// FailedPrecondition naming the file or folder that cannot be read.
+  absl::StatusOr<std::vector<v1::WorkerRecord>> ReadRecords() const;
 
  private:
   StateDir(std::filesystem::path folder, int lock);

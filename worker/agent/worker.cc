@@ -21,7 +21,7 @@ std::string ExitCause(const v1::WorkerExited& exited) {
 }
 
 bool SecretsEqual(std::string_view secret, std::string_view given) {
-  if (secret.size() != given.size()) return false;
+  if (secret.empty() || secret.size() != given.size()) return false;
   unsigned char difference = 0;
   for (size_t i = 0; i < secret.size(); ++i) {
     difference = static_cast<unsigned char>(difference | (secret[i] ^ given[i]));

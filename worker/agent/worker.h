@@ -62,7 +62,7 @@ struct Worker {
 /// "finished", "error", "killed_by_signal_N" or "unknown": bounded, for metrics.
 std::string ExitCause(const v1::WorkerExited& exited);
 
-/// True if both are equal; takes as long for any `given` of one length.
+/// True if both are equal and not empty; takes as long for any `given` of one length.
 bool SecretsEqual(std::string_view secret, std::string_view given);
 
 }  // namespace tundish::agent

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <signal.h>
 
+#include <absl/strings/str_split.h>
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,13 +23,28 @@ constexpr size_t kLogTailBytes = 4096;
 /// that a child of the rank holds open.
 constexpr std::chrono::milliseconds kLastWords{200};
 
+/// What the arguments of a worker's process begin with: no other process has them.
+std::vector<std::string> FirstArguments(const std::string& worker_id, const StateDir& state) {
+  return {"--agent", "unix:" + state.socket().string(), "--worker-id", worker_id};
+}
+
+/// The value of `flag` among `arguments`; empty if it is not there.
+std::string ValueOf(std::string_view flag, const std::vector<std::string>& arguments) {
+  const auto found = std::ranges::find(arguments, flag);
+  return found == arguments.end() || found + 1 == arguments.end() ? "" : *(found + 1);
+}
+
+void SetProcess(const process::Identity& identity, v1::WorkerRecord& record) {
+  record.set_pid(static_cast<uint32_t>(identity.pid));
+  record.set_start_ticks(identity.start_ticks);
+  record.set_boot_id(identity.boot_id);
+}
+
 process::Command RankCommand(const v1::StartWorker& order, const std::string& binary,
                              const StateDir& state) {
   process::Command command{
       .program = binary,
-      .arguments = {"--agent", "unix:" + state.socket().string(), "--worker-id", order.worker_id(),
-                    "--job-id", order.job_id(), "--threads", std::to_string(order.threads()),
-                    "--devices", fmt::format("{}", fmt::join(order.devices(), ","))},
+      .arguments = FirstArguments(order.worker_id(), state),
       // What libraries and the dynamic linker are steered by; not the agent's own secrets.
       .environment = process::InheritedEnvironment(
           {"PATH",   "HOME",   "LANG",          "LC_*",   "TZ",       "TMPDIR", "LD_LIBRARY_PATH",
@@ -38,6 +54,10 @@ process::Command RankCommand(const v1::StartWorker& order, const std::string& bi
       .stdout_file = state.log_of(order.worker_id()),
       .stderr_file = state.log_of(order.worker_id()),
   };
+  command.arguments.insert(
+      command.arguments.end(),
+      {"--job-id", order.job_id(), "--threads", std::to_string(order.threads()), "--devices",
+       fmt::format("{}", fmt::join(order.devices(), ","))});
   command.environment.push_back("TUNDISH_WORKER_SECRET=" + order.secret());
   return command;
 }
@@ -51,29 +71,71 @@ Workers::Workers(asio::io_context& io, StateDir& state, Options options, OnExite
       on_exited_(std::move(on_exited)),
       kill_limit_(io) {}
 
-void Workers::AdoptRecorded() {
-  for (v1::WorkerRecord& record : state_.ReadRecords()) {
+absl::Status Workers::AdoptRecorded() {
+  auto records = state_.ReadRecords();
+  if (!records.ok()) return records.status();
+  for (v1::WorkerRecord& record : *records) {
     const std::string id = record.start().worker_id();
+    if (absl::Status adopted = AdoptOne(std::move(record)); !adopted.ok()) {
+      return absl::InternalError(fmt::format("cannot tell whether worker '{}' still runs: {}", id,
+                                             std::string(adopted.message())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Workers::AdoptOne(v1::WorkerRecord record) {
+  const std::string id = record.start().worker_id();
+  const bool readable = !record.start().secret().empty();
+  if (record.pid() == 0) {
+    if (absl::Status found = FindProcess(record); !found.ok()) return found;
+  }
+  const std::string job = record.start().job_id();
+  if (!record.has_exited() && record.pid() != 0) {
     const process::Identity identity{.pid = static_cast<pid_t>(record.pid()),
                                      .start_ticks = record.start_ticks(),
                                      .boot_id = record.boot_id()};
     auto process = process::Process::Adopt(io_.get_executor(), identity, ExitHandler(id));
-    if (process.ok() && !record.has_exited()) {
-      spdlog::info("event=worker_adopted worker={} job={} pid={}", id, record.start().job_id(),
-                   record.pid());
+    if (process.ok()) {
+      // Without its secret it could never attach; its device is free once its exit is reported.
+      if (!readable) (void)(*process)->Signal(SIGKILL);
+      spdlog::info("event={} worker={} job={} pid={}",
+                   readable ? "worker_adopted" : "worker_killed", id, job, record.pid());
       Insert(std::move(record), *std::move(process), true);
-      continue;
+      return absl::OkStatus();
     }
-    v1::WorkerExited exited = record.exited();
-    if (!record.has_exited()) {
-      exited.set_worker_id(id);
-      exited.set_job_id(record.start().job_id());
-      exited.set_adopted(true);
-      exited.set_log_tail(ReadTail(state_.log_of(id), kLogTailBytes));
-    }
-    spdlog::info("event=worker_gone worker={} job={} pid={}", id, exited.job_id(), record.pid());
-    on_exited_(std::move(exited), Clock::now());
+    if (!absl::IsNotFound(process.status())) return process.status();
   }
+  v1::WorkerExited exited = record.exited();
+  if (!record.has_exited()) {
+    exited.set_worker_id(id);
+    exited.set_job_id(job);
+    exited.set_adopted(true);
+    exited.set_log_tail(ReadTail(state_.log_of(id), kLogTailBytes));
+  }
+  spdlog::info("event=worker_gone worker={} job={} pid={}", id, job, record.pid());
+  on_exited_(std::move(exited), Clock::now());
+  return absl::OkStatus();
+}
+
+absl::Status Workers::FindProcess(v1::WorkerRecord& record) {
+  v1::StartWorker& start = *record.mutable_start();
+  const auto found = process::FindSpawned(FirstArguments(start.worker_id(), state_));
+  if (!found.ok()) return found.status();
+  if (!*found) return absl::OkStatus();
+  SetProcess((*found)->identity, record);
+  if (!start.job_id().empty()) {
+    // Should it fail, the next agent searches as well.
+    (void)state_.WriteRecord(record);
+  } else {
+    start.set_job_id(ValueOf("--job-id", (*found)->arguments));
+    const std::string devices = ValueOf("--devices", (*found)->arguments);
+    const std::vector<std::string> names = absl::StrSplit(devices, ',');
+    for (const std::string& device : names) {
+      start.add_devices(device);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Workers::CheckDevices(const v1::StartWorker& order) const {
@@ -91,19 +153,22 @@ absl::Status Workers::Start(const v1::StartWorker& order) {
   if (workers_.contains(order.worker_id())) return absl::OkStatus();
   if (absl::Status devices = CheckDevices(order); !devices.ok()) return devices;
   if (absl::Status added = state_.AddWorker(order.worker_id()); !added.ok()) return added;
+  v1::WorkerRecord record;
+  *record.mutable_start() = order;
+  // Before the process exists, so that the next agent looks for it even if this one dies meanwhile.
+  if (absl::Status written = state_.WriteRecord(record); !written.ok()) return written;
   auto process =
       process::Process::Start(io_.get_executor(), RankCommand(order, options_.rank_binary, state_),
                               ExitHandler(order.worker_id()));
-  if (!process.ok()) return process.status();
-  const process::Identity& identity = (*process)->identity();
-  v1::WorkerRecord record;
-  *record.mutable_start() = order;
-  record.set_pid(static_cast<uint32_t>(identity.pid));
-  record.set_start_ticks(identity.start_ticks);
-  record.set_boot_id(identity.boot_id);
+  if (!process.ok()) {
+    state_.DropRecord(order.worker_id());
+    return process.status();
+  }
+  SetProcess((*process)->identity(), record);
   if (absl::Status written = state_.WriteRecord(record); !written.ok()) {
-    (void)(*process)->Signal(SIGKILL);  // Without a record nobody could adopt it.
-    return written;
+    // The first record is still there and finds the process by its arguments.
+    spdlog::warn("event=worker_record_failed worker={} error=\"{}\"", order.worker_id(),
+                 std::string(written.message()));
   }
   spdlog::info("event=worker_started worker={} job={} pid={} devices={}", order.worker_id(),
                order.job_id(), record.pid(), fmt::join(order.devices(), ","));

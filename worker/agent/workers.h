@@ -37,8 +37,10 @@ class Workers {
   /// `state` outlives the table.
   Workers(boost::asio::io_context& io, StateDir& state, Options options, OnExited on_exited);
 
-  /// Takes over the processes an earlier agent recorded; reports those that ended meanwhile.
-  void AdoptRecorded();
+  /// Takes over the processes an earlier agent recorded; reports those that ended meanwhile. A
+  /// process whose record was lost is killed. Errors: of reading the records, and Internal if it
+  /// cannot be told whether a process still runs: then nothing may be placed on its device.
+  absl::Status AdoptRecorded();
 
   /// Starts a rank. Starting a worker that exists is the same order told twice and has no effect.
   /// Errors (all for StartFailed): InvalidArgument naming the id, device or file that is wrong.
@@ -85,6 +87,9 @@ class Workers {
   void DetachAll();
 
  private:
+  absl::Status AdoptOne(v1::WorkerRecord record);
+  /// Completes a record that was written before its process was known, if that runs.
+  absl::Status FindProcess(v1::WorkerRecord& record);
   void Insert(v1::WorkerRecord record, std::unique_ptr<process::Process> process, bool adopted);
   process::Process::OnExit ExitHandler(const std::string& worker_id);
   absl::Status CheckDevices(const v1::StartWorker& order) const;

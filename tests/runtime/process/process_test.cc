@@ -8,6 +8,7 @@
 #include <optional>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -142,6 +143,65 @@ TEST_F(ProcessTest, AZombieIsNotAlive) {
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, *pid, &info, WEXITED | WNOWAIT), 0);  // Ended, not reaped.
   EXPECT_EQ(Identify(*pid).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(waitpid(*pid, nullptr, 0), *pid);
+}
+
+/// While it lives, no file can be opened.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ProcessTest, SaysThatItCannotTellWhetherAProcessRuns) {
+  const auto pid = Spawn(Shell("exec sleep 1000"));
+  ASSERT_TRUE(pid.ok()) << pid.status();
+  const auto identity = Identify(*pid);
+  ASSERT_TRUE(identity.ok()) << identity.status();
+  {
+    const NoMoreFiles limit;
+    EXPECT_EQ(Identify(*pid).status().code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(Process::Adopt(io_.get_executor(), *identity, Keep()).status().code(),
+              absl::StatusCode::kInternal);
+    EXPECT_EQ(FindSpawned({"-c"}).status().code(), absl::StatusCode::kInternal);
+  }
+  kill(*pid, SIGKILL);
+  EXPECT_EQ(waitpid(*pid, nullptr, 0), *pid);
+}
+
+TEST_F(ProcessTest, FindsWhatItStartedByItsFirstArguments) {
+  Command command = Shell("kill -STOP $$; exit 0");
+  const std::string mark = folder_;  // No other process has it.
+  command.arguments.insert(command.arguments.end(), {mark, "last"});
+  const auto pid = Spawn(command);
+  ASSERT_TRUE(pid.ok()) << pid.status();
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, *pid, &info, WSTOPPED), 0);  // The kernel has set its arguments by now.
+  const auto found = FindSpawned({"-c", "kill -STOP $$; exit 0", mark});
+  ASSERT_TRUE(found.ok() && found->has_value()) << found.status();
+  EXPECT_EQ((*found)->identity, *Identify(*pid));
+  EXPECT_EQ((*found)->arguments, command.arguments);
+  for (const std::vector<std::string>& other :
+       {std::vector<std::string>{"-c", "kill -STOP $$; exit 0", mark + "x"},
+        std::vector<std::string>{"kill -STOP $$; exit 0", mark},
+        std::vector<std::string>{"-c", "kill -STOP $$; exit 0", mark, "last", "more"}}) {
+    const auto none = FindSpawned(other);
+    ASSERT_TRUE(none.ok()) << none.status();
+    EXPECT_FALSE(none->has_value());
+  }
+  kill(*pid, SIGKILL);
+  ASSERT_EQ(waitid(P_PID, *pid, &info, WEXITED | WNOWAIT), 0);  // Ended, not reaped.
+  const auto ended = FindSpawned({"-c", "kill -STOP $$; exit 0", mark});
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_FALSE(ended->has_value());
   EXPECT_EQ(waitpid(*pid, nullptr, 0), *pid);
 }
 

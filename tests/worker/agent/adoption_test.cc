@@ -1,3 +1,5 @@
+#include <fstream>
+#include <ios>
 #include <signal.h>
 
 #include <gmock/gmock.h>
@@ -43,6 +45,52 @@ INSTANTIATE_TEST_SUITE_P(EndOfTheAgent, AdoptionTest, testing::Values(SIGKILL, S
                          [](const auto& info) {
                            return info.param == SIGKILL ? "Killed" : "Term";
                          });
+
+TEST_F(AgentFixture, FindsARankWhoseStartWasNotRecordedToItsEnd) {
+  StartAgent();
+  const pid_t rank = StartReadyWorker("w1");
+  StopAgent(SIGKILL);
+  v1::WorkerRecord record = ReadRecord("w1");
+  const uint64_t ticks = record.start_ticks();
+  record.clear_pid();
+  record.clear_start_ticks();
+  record.clear_boot_id();
+  std::ofstream(RecordFile("w1"), std::ios::binary) << record.SerializeAsString();
+
+  const v1::Register registration = StartAgent();
+  ASSERT_EQ(registration.workers_size(), 1);
+  EXPECT_EQ(registration.workers(0).pid(), static_cast<uint32_t>(rank));
+  EXPECT_EQ(ReadRecord("w1").start_ticks(), ticks) << "the next agent need not search";
+  Assign("w1", 2);
+  ExpectReport(
+      "w1", [](const v1::RankReport& r) { return r.has_formed(); }, "Formed");
+}
+
+TEST_F(AgentFixture, TellsTheEndOfARankWhoseStartNeverHappened) {
+  StartAgent();
+  const pid_t rank = StartReadyWorker("w1");
+  StopAgent(SIGKILL);
+  kill(rank, SIGKILL);
+  ASSERT_TRUE(WaitForEnd(rank));
+  v1::WorkerRecord record = ReadRecord("w1");
+  record.clear_pid();
+  std::ofstream(RecordFile("w1"), std::ios::binary) << record.SerializeAsString();
+  StartAgent();
+  EXPECT_EQ(ExpectExit("w1").job_id(), kJob);
+}
+
+TEST_F(AgentFixture, KillsARankWhoseRecordIsLostBeforeItTellsItsEnd) {
+  StartAgent();
+  const pid_t rank = StartReadyWorker("w1", "cpu:1");
+  StopAgent(SIGKILL);
+  std::ofstream(RecordFile("w1"), std::ios::binary) << "rubbish";
+  const v1::Register registration = StartAgent();
+  if (registration.workers_size() == 1) {  // Its device is not offered while it still runs.
+    EXPECT_EQ(registration.workers(0).devices(0), "cpu:1");
+  }
+  EXPECT_EQ(ExpectExit("w1").job_id(), kJob);
+  EXPECT_FALSE(process::Identify(rank).ok());
+}
 
 TEST_F(AgentFixture, TellsAnExitAgainWhoseNewsMayHaveBeenLost) {
   StartAgent();

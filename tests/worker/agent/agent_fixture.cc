@@ -55,6 +55,13 @@ std::string AgentFixture::AgentLog() const {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+v1::WorkerRecord AgentFixture::ReadRecord(const std::string& worker) const {
+  v1::WorkerRecord record;
+  std::ifstream file(RecordFile(worker), std::ios::binary);
+  EXPECT_TRUE(file && record.ParseFromIstream(&file)) << worker;
+  return record;
+}
+
 v1::Register AgentFixture::StartAgent(const std::vector<std::string>& environment,
                                       const std::vector<std::string>& flags) {
   process::Command command{.program = AGENT,

@@ -12,6 +12,7 @@
 #include "runtime/process/process.h"
 #include "tests/fakes/fake_coordinator.h"
 #include "tests/worker/data/test_images.h"
+#include "tundish/v1/agent_state.pb.h"
 
 namespace tundish::agent {
 
@@ -35,6 +36,12 @@ class AgentFixture : public testing::Test {
   process::Exit WaitForAgent();
 
   std::string AgentLog() const;
+
+  v1::WorkerRecord ReadRecord(const std::string& worker) const;
+  /// The file in which the agent keeps what it knows of a worker.
+  std::string RecordFile(const std::string& worker) const {
+    return state_dir() + "/workers/" + worker + "/record.pb";
+  }
 
   // Orders.
   void Send(const v1::CoordinatorMessage& message);

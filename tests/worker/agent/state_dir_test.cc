@@ -1,8 +1,11 @@
 #include "worker/agent/state_dir.h"
 
+#include <algorithm>
 #include <fstream>
 #include <stdlib.h>
 #include <string>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,9 +69,25 @@ TEST_F(StateDirTest, KeepsRecordsPrivateAndReadsThemAgain) {
   }
   auto state = StateDir::Open(folder_);
   ASSERT_TRUE(state.ok()) << state.status();
-  const auto records = (*state)->ReadRecords();
-  ASSERT_EQ(records.size(), 1u);
-  EXPECT_EQ(records[0].start().worker_id(), "w1");
+  auto records = (*state)->ReadRecords();
+  ASSERT_TRUE(records.ok()) << records.status();
+  ASSERT_EQ(records->size(), 2u);
+  std::ranges::sort(*records, {}, [](const auto& record) { return record.start().worker_id(); });
+  EXPECT_EQ(records->at(0).start().worker_id(), "w1");
+  EXPECT_EQ(records->at(0).start().secret(), "s");
+  EXPECT_EQ(records->at(1).start().worker_id(), "w3") << "its process may run";
+  EXPECT_EQ(records->at(1).start().secret(), "");
+
+  // A record that cannot be read just now is not one that makes no sense.
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit one = before;
+  one.rlim_cur = static_cast<rlim_t>(dup(0)) + 1;  // For the folder, none for the file.
+  close(static_cast<int>(one.rlim_cur) - 1);
+  setrlimit(RLIMIT_NOFILE, &one);
+  records = (*state)->ReadRecords();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(records.status().code(), absl::StatusCode::kFailedPrecondition) << records.status();
 }
 
 TEST_F(StateDirTest, KeepsTheLatestLogsOfEndedWorkers) {

@@ -65,6 +65,7 @@ TEST(SecretsEqualTest, ComparesAll) {
   EXPECT_TRUE(SecretsEqual("abc", "abc"));
   for (const char* other : {"", "ab", "abd", "abcd", "Abc"})
     EXPECT_FALSE(SecretsEqual("abc", other));
+  EXPECT_FALSE(SecretsEqual("", "")) << "no secret is known";
 }
 
 TEST(StoreDeadlineTest, IsTheCallersOrWhatTheCallCanNeed) {
