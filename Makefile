@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test format tidy sanitize parity clean
+.PHONY: help setup build demo test format sanitize parity clean
 
 help:
 	@echo "make demo      set up, build, train the solar-cell job on 4 CPU ranks and follow it"
