@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "client/cli/artifact_fetch.h"
+#include "client/cli/checks.h"
 #include "client/cli/command.h"
 #include "client/cli/follow_display.h"
 #include "client/render/format.h"
@@ -144,7 +145,9 @@ void AddExport(CLI::App& app, Invocation& invocation) {
   command.add_option("--format", options->format, "Key layout: timm or hf (Hugging Face)")
       ->check(CLI::IsMember({"timm", "hf"}))
       ->required();
-  command.add_option("--output", options->output, "The safetensors file to write")->required();
+  command.add_option("--output", options->output, "The safetensors file to write")
+      ->check(CheckNotEmpty)
+      ->required();
   command.add_flag(
       "--force", options->force,
       "Overwrite another model's config.json beside it instead of choosing another name");

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include "client/cli/checks.h"
 #include "client/cli/command.h"
 #include "client/cli/follow_display.h"
 #include "client/cli/job_file.h"
@@ -52,9 +53,11 @@ void AddSubmit(CLI::App& app, Invocation& invocation) {
   CLI::App& command = *app.add_subcommand("submit", "Submit a job file (YAML or JSON)");
   command.add_option("FILE", options->file, "Job file; docs/job-spec.md lists the keys")
       ->required();
-  command.add_option("--request-id", options->request_id,
-                     "Makes the submission safe to repeat: the same id and spec answer with the "
-                     "same job (default: a new id)");
+  command
+      .add_option("--request-id", options->request_id,
+                  "Makes the submission safe to repeat: the same id and spec answer with the "
+                  "same job (default: a new id)")
+      ->check(CheckNotEmpty);
   command.add_flag("--follow", options->follow, "Show the job until it ends");
   AddJsonOption(command, &options->json);
   command.callback([&invocation, options] {
