@@ -1,10 +1,10 @@
 #include <cstdio>
-#include <regex>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "client/cli/checks.h"
 #include "client/cli/command.h"
 #include "runtime/config/nearest_key.h"
 
@@ -26,15 +26,7 @@ void PrintError(std::string_view message) {
 }
 
 std::string CheckAddress(const std::string& address) {
-  static const std::regex kHostPort(R"((.+):([0-9]{1,5}))");
-  std::smatch match;
-  if (address.starts_with("unix:")) return "";
-  if (std::regex_match(address, match, kHostPort)) {
-    const int port = std::stoi(match[2]);
-    if (port >= 1 && port <= 65535) return "";
-  }
-  return fmt::format("\"{}\" is not an address; expected HOST:PORT such as 127.0.0.1:7400",
-                     address);
+  return address.starts_with("unix:") ? "" : CheckHostPort(address);
 }
 
 std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {

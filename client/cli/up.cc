@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "client/cli/checks.h"
 #include "client/cli/command.h"
 #include "client/local/local_cluster.h"
 
@@ -34,10 +35,13 @@ void AddUp(CLI::App& app, Invocation& invocation) {
       "--state-dir", options->state_dir,
       "State, logs and artifacts (default: ${XDG_STATE_HOME:-~/.local/state}/tundish)");
   command.add_option("--listen", options->listen, "gRPC address of the coordinator")
+      ->check(CheckHostPort)
       ->capture_default_str();
   command.add_option("--http", options->http, "HTTP address of the coordinator")
+      ->check(CheckHostPort)
       ->capture_default_str();
   command.add_option("--agent-http", options->agent_http, "HTTP address of the agent")
+      ->check(CheckHostPort)
       ->capture_default_str();
   command.add_option("--log-level", options->log_level, "Of both daemons")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))

@@ -109,7 +109,8 @@ std::string NodeName() {
   return name.empty() ? "localhost" : name;
 }
 
-/// The last line with anything on it that was written to `path` behind `offset`.
+/// The last line with anything on it that was written to `path` behind `offset`, but not the hint
+/// that a usage error ends with.
 std::string LastLine(const std::string& path, uintmax_t offset) {
   std::ifstream file(path);
   file.seekg(0, std::ios::end);
@@ -119,7 +120,8 @@ std::string LastLine(const std::string& path, uintmax_t offset) {
   file.seekg(static_cast<std::streamoff>(offset));
   std::string line, last;
   while (std::getline(file, line)) {
-    if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (!line.starts_with("Run with --help")) last = line;
   }
   return last;
 }

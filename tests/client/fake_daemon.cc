@@ -76,7 +76,9 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> options;
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   if (fs::exists(self.string() + ".fail")) {
-    std::fprintf(stderr, "starting\nerror: %s cannot go on\n\n", name.c_str());
+    std::fprintf(stderr,
+                 "starting\nerror: %s cannot go on\nRun with --help for more information.\n\n",
+                 name.c_str());
     return 4;
   }
   std::ofstream(self.string() + ".ran") << getpid();
