@@ -63,18 +63,22 @@ absl::Status Coordinator::Explain(const grpc::Status& status,
       return absl::UnavailableError(
           fmt::format("the coordinator at {} did not answer in time", address_));
     case grpc::StatusCode::UNIMPLEMENTED:
-      return absl::UnimplementedError(
-          fmt::format("the server at {} does not know this call ({}); is it a tundishd of version "
-                      "0.1 or later?",
-                      address_, status.error_message()));
+      return absl::UnimplementedError(fmt::format(
+          "{} answered UNIMPLEMENTED ({}); is that the gRPC address of a tundishd as new as this "
+          "tundish?",
+          address_, status.error_message().empty() ? "no reason given" : status.error_message()));
     case grpc::StatusCode::INVALID_ARGUMENT:
       if (std::string fields = InvalidFields(context); !fields.empty()) {
         return absl::InvalidArgumentError(fields);
       }
-      return rpc::FromGrpc(status);
+      break;
     default:
-      return rpc::FromGrpc(status);
+      break;
   }
+  if (!status.error_message().empty()) return rpc::FromGrpc(status);
+  const absl::StatusCode code = rpc::FromGrpc(status).code();
+  return absl::Status(code, fmt::format("{} answered {} and gave no reason", address_,
+                                        absl::StatusCodeToString(code)));
 }
 
 }  // namespace tundish::client

@@ -39,7 +39,8 @@ class Coordinator {
 
   /// An ended call's error for people, its code kept. Unavailable and DeadlineExceeded, which both
   /// become Unavailable, name the address and how to start a coordinator; InvalidField details
-  /// become `field: "value" is not right; expected …`.
+  /// become `field: "value" is not right; expected …`; Unimplemented, and any error without a text,
+  /// names the code and the address it came from.
   absl::Status Explain(const grpc::Status& status, const grpc::ClientContext& context) const;
 
   v1::JobService::StubInterface& jobs() { return *jobs_; }

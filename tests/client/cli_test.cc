@@ -65,7 +65,7 @@ TEST_F(CliTest, ExitCodesAndOneLineErrors) {
     const char* name;
     std::vector<std::string> arguments;
     int code;
-    const char* error;
+    std::string error;
   };
   const std::string unknown_key = Write("unknown.yaml", "name: a\ntraining:\n  epoch: 3\n");
   const std::string good = Write("good.yaml", "name: a\n");
@@ -117,7 +117,10 @@ TEST_F(CliTest, ExitCodesAndOneLineErrors) {
        {"export", kJobId, "--format", "timm", "--output", "x"},
        4,
        "has no model: it is RUNNING"},
-      {"call the server lacks", {"plan", good}, 4, "does not know this call"},
+      {"call the server lacks",
+       {"plan", good},
+       4,
+       server_->address() + " answered UNIMPLEMENTED (no reason given); is that"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
@@ -159,6 +162,14 @@ TEST_F(CliTest, ARefusedSpecNamesFileFieldValueAndWhatWouldBeRight) {
   EXPECT_EQ(outcome.err, "tundish: " + file +
                              ": model.heads: \"3\" is not right; expected a number that "
                              "parallel.tensor (2) divides\n");
+}
+
+TEST_F(CliTest, AnErrorWithoutATextNamesCodeAndAddress) {
+  state_.SetSubmitError({grpc::StatusCode::INTERNAL, ""});
+  const Outcome outcome = Tundish({"submit", Write("job.yaml", "name: elpv\n")});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.err,
+            "tundish: " + server_->address() + " answered INTERNAL and gave no reason\n");
 }
 
 TEST_F(CliTest, FollowEndsWithTheJobsFate) {
