@@ -86,7 +86,7 @@ class Cluster:
                 except subprocess.TimeoutExpired:
                     daemon.process.kill()
                     raise AssertionError(f"{daemon.argv[0]} did not stop on signal {sig}")
-        left = [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
+        left = sorted(set(pids) & set(self.rank_pids()))
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         assert not left, f"ranks {left} outlived an agent that was told to stop them"
