@@ -7,6 +7,7 @@
 
 #include "runtime/base/check.h"
 #include "worker/data/random.h"
+#include "worker/random/philox.h"
 
 namespace tundish::data {
 namespace {
@@ -38,7 +39,7 @@ uint32_t SampleOrder::PermuteOnce(uint32_t value, uint32_t data_epoch) const {
   uint32_t left = value >> right_bits;
   uint32_t right = value & Mask(right_bits);
   for (uint32_t round = 0; round < kRounds; ++round) {
-    const uint32_t mixed = Philox4x32(
+    const uint32_t mixed = random::Philox4x32(
         {right, static_cast<uint32_t>(Purpose::kSampleOrder), data_epoch, round}, key)[0];
     const uint32_t next = left ^ (mixed & Mask(left_bits));
     left = right;

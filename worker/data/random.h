@@ -5,11 +5,6 @@
 
 namespace tundish::data {
 
-/// Philox4x32-10: ten rounds over a 128-bit counter with a 64-bit key. A pure function, so any
-/// element of a stream can be made without the ones before it; equal bits on every machine. Source:
-/// Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
-
 /// What numbers are drawn for: streams of different purposes never share a counter. The values are
 /// part of the meaning of a seed and never change; new purposes get new numbers.
 enum class Purpose : uint32_t {

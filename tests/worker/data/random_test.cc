@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "worker/random/philox.h"
+
 namespace tundish::data {
 namespace {
 
@@ -23,7 +25,7 @@ TEST(PhiloxTest, GivesTheKnownAnswersOfRandom123) {
        {0xa4093822, 0x299f31d0},
        {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
-  for (const Case& c : cases) EXPECT_EQ(Philox4x32(c.counter, c.key), c.want);
+  for (const Case& c : cases) EXPECT_EQ(random::Philox4x32(c.counter, c.key), c.want);
 }
 
 TEST(CounterRandomTest, DependsOnSeedPurposeAndPosition) {

@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
-#include "worker/engine/model/philox.h"
+#include "worker/random/philox.h"
 
 namespace tundish::model {
 
@@ -23,9 +23,9 @@ at::Tensor DropPathScale(const DropPathKey& key, int64_t branch, int64_t batch, 
   for (int64_t i = 0; i < batch; ++i) {
     const auto position = static_cast<uint64_t>(key.first_position + i);
     const std::array<uint32_t, 4> draw =
-        Philox({static_cast<uint32_t>(key.step), static_cast<uint32_t>(branch),
-                static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32)},
-               seed);
+        random::Philox4x32({static_cast<uint32_t>(key.step), static_cast<uint32_t>(branch),
+                            static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32)},
+                           seed);
     out[i] = draw[0] < threshold ? 0.0F : kept;
   }
   return scale;

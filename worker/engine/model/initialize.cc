@@ -11,7 +11,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
-#include "worker/engine/model/philox.h"
+#include "worker/random/philox.h"
 
 namespace tundish::model {
 namespace {
@@ -33,9 +33,9 @@ double Uniform(uint32_t bits) {
 /// Four normal draws by Box and Muller 1958 from one counter of a parameter's own stream.
 std::array<double, 4> NormalQuad(uint64_t seed, uint64_t stream, uint64_t counter) {
   const std::array<uint32_t, 4> draw =
-      Philox({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
-              static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
-             {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+      random::Philox4x32({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32),
+                          static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+                         {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   std::array<double, 4> normal;
   for (size_t pair = 0; pair < 4; pair += 2) {
     const double radius = std::sqrt(-2 * std::log(Uniform(draw[pair])));

@@ -1,8 +1,9 @@
-#include "worker/engine/model/philox.h"
+#include "worker/random/philox.h"
 
-namespace tundish::model {
+namespace tundish::random {
 namespace {
 
+// Multipliers and Weyl increments of the paper's table 2 and section 3.4.
 constexpr uint64_t kMultiplier0 = 0xD2511F53;
 constexpr uint64_t kMultiplier1 = 0xCD9E8D57;
 constexpr uint32_t kWeyl0 = 0x9E3779B9;
@@ -11,7 +12,7 @@ constexpr int kRounds = 10;
 
 }  // namespace
 
-std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < kRounds; ++round) {
     const uint64_t product0 = kMultiplier0 * counter[0];
     const uint64_t product1 = kMultiplier1 * counter[2];
@@ -25,4 +26,4 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
   return counter;
 }
 
-}  // namespace tundish::model
+}  // namespace tundish::random
