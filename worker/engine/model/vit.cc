@@ -14,6 +14,7 @@
 #include <c10/util/Exception.h>
 
 #include "worker/engine/model/initialize.h"
+#include "worker/engine/observe/module_path.h"
 
 namespace tundish::model {
 namespace {
@@ -103,6 +104,7 @@ at::Tensor Vit::Forward(const at::Tensor& images_bchw, const std::optional<DropP
   at::Tensor x_bsd = Embed(images_bchw);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
+    const observe::ModuleScope scope("blocks", static_cast<int64_t>(i));
     const auto branch = static_cast<int64_t>(2 * i);
     x_bsd = AddBranch(x_bsd, Attend(Normalize(x_bsd, block.norm1), block), block.proj.bias, key,
                       branch);
@@ -113,10 +115,12 @@ at::Tensor Vit::Forward(const at::Tensor& images_bchw, const std::optional<DropP
   // normalised.
   const at::Tensor pooled_bd =
       shape_.pooling == Pooling::kClassToken ? x_bsd.select(1, 0) : x_bsd.mean(1);
+  const observe::ModuleScope scope("head");
   return at::linear(Normalize(pooled_bd, final_norm_), head_.weight, head_.bias);
 }
 
 at::Tensor Vit::Embed(const at::Tensor& images_bchw) const {
+  const observe::ModuleScope scope("patch_embed");
   const int64_t size = shape_.image_size;
   const int64_t p = shape_.patch_size;
   const int64_t grid = size / p;
@@ -142,6 +146,7 @@ at::Tensor Vit::Normalize(const at::Tensor& x, const Norm& norm) const {
 }
 
 at::Tensor Vit::Attend(const at::Tensor& x_bsd, const Block& block) const {
+  const observe::ModuleScope scope("attn");
   const int64_t b = x_bsd.size(0);
   const int64_t s = x_bsd.size(1);
   const int64_t local_heads = shape_.heads / slot_.size();
@@ -158,6 +163,7 @@ at::Tensor Vit::Attend(const at::Tensor& x_bsd, const Block& block) const {
 }
 
 at::Tensor Vit::Mlp(const at::Tensor& x_bsd, const Block& block) const {
+  const observe::ModuleScope scope("mlp");
   const at::Tensor inner_bsk =
       at::gelu(at::linear(parallel::CopyToGroup(x_bsd, slot_), block.fc1.weight, block.fc1.bias));
   return parallel::ReduceFromGroup(at::linear(inner_bsk, block.fc2.weight), slot_);
