@@ -30,6 +30,8 @@ struct Placement {
   /// Tensor-parallel groups that span hosts; 0 whenever `tensor` free devices of one host exist
   /// often enough.
   int groups_across_hosts = 0;
+  /// Times that the data-parallel rings (one per tp, closed) go from one host to another.
+  int cross_host_hops = 0;
   /// Why here, in a sentence, e.g. "2 groups of 2 on host-a, each inside one nvlink".
   std::string reason;
 };
@@ -38,9 +40,9 @@ struct Placement {
 /// free). In this order it minimises: groups that span hosts; the size class of the link domain
 /// each group lies in (a group lies inside the smallest domain that holds it); hosts used; then it
 /// leaves whole domains free and prefers lower names. Replicas of one host get consecutive dp, so a
-/// ring over dp crosses hosts as seldom as it can. Deterministic: the order of `devices` does not
-/// matter. Errors: INVALID_ARGUMENT for a degree < 1 or a device listed twice; RESOURCE_EXHAUSTED
-/// when there are fewer than tensor × data devices.
+/// ring over dp crosses hosts as seldom as it can (see ring.h). Deterministic: the order of
+/// `devices` does not matter. Errors: INVALID_ARGUMENT for a degree < 1 or a device listed twice;
+/// RESOURCE_EXHAUSTED when there are fewer than tensor × data devices.
 absl::StatusOr<Placement> Partition(const std::vector<DeviceView>& devices, int tensor, int data);
 
 }  // namespace tundish::partitioner
