@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "tundish/v1/topology.pb.h"
+#include "worker/topology/host_memory.h"
 #include "worker/topology/topology.h"
 
 namespace tundish::agent {
@@ -48,6 +49,13 @@ absl::StatusOr<Host> DescribeHost(const std::string& devices, const std::string&
   auto listed = topology::ListDevices(topology, count);
   if (!listed.ok()) return listed.status();
   host.devices = *std::move(listed);
+  if (kind == "cpu") {
+    // CPU devices share the host's memory evenly, unless the topology says what each has.
+    const uint64_t each = topology::HostMemoryBytes() / host.devices.size();
+    for (v1::Device& device : host.devices) {
+      if (device.memory_bytes() == 0) device.set_memory_bytes(each);
+    }
+  }
   return host;
 }
 

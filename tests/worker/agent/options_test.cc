@@ -15,6 +15,9 @@ TEST(DescribeHostTest, ListsWhatIsOffered) {
   EXPECT_EQ(host->devices[2].name(), "cpu:2");
   EXPECT_EQ(host->devices[2].kind(), "cpu");
   EXPECT_EQ(host->topology, "");
+  // The test's host has /proc/meminfo: three devices share what it says.
+  EXPECT_GT(host->devices[0].memory_bytes(), 0u);
+  EXPECT_EQ(host->devices[0].memory_bytes(), host->devices[2].memory_bytes());
 }
 
 TEST(DescribeHostTest, TakesLinksFromTheTopology) {

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "worker/topology/host_memory.h"
+
 namespace tundish::topology {
 namespace {
 
@@ -113,6 +115,27 @@ TEST(TopologyTest, SaysWhatIsWrongWithAText) {
     EXPECT_EQ(topology.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(topology.status().message()), HasSubstr(c.message));
   }
+}
+
+TEST(HostMemoryTest, ReadsWhatTheKernelSays) {
+  struct Case {
+    const char* text;
+    std::uint64_t bytes;
+  };
+  const Case cases[] = {
+      {"MemTotal:       16384 kB\nMemFree:  1 kB\n", 16384ull * 1024},
+      {"MemFree: 7 kB\nMemTotal:\t8 kB", 8192},
+      {"MemTotal: 8 MB\n", 0},
+      {"MemTotal: kB\n", 0},
+      {"MemTotal: 99999999999999999999 kB\n", 0},
+      {"MemTotal: 18446744073709551615 kB\n", 0},
+      {"", 0},
+  };
+  for (const Case& c : cases) EXPECT_EQ(ParseMemTotal(c.text), c.bytes) << c.text;
+  EXPECT_EQ(ParseMemoryMax("max\n"), 0u);
+  EXPECT_EQ(ParseMemoryMax("1073741824\n"), 1073741824u);
+  EXPECT_EQ(ParseMemoryMax(""), 0u);
+  EXPECT_GT(HostMemoryBytes(), 0u);
 }
 
 TEST(TopologyTest, UnknownNamesListTheKnownOnes) {
