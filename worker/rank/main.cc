@@ -1,7 +1,6 @@
 // tundish-rank: one shard of one job. Started by an agent, talks to it over a Unix socket.
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include <spdlog/spdlog.h>
 
 #include "runtime/base/logging.h"
+#include "worker/engine/device/process.h"
 #include "worker/rank/agent_link.h"
 #include "worker/rank/log_sink.h"
 #include "worker/rank/rendezvous_store.h"
@@ -146,7 +146,6 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
     return 2;
   }
-  std::signal(SIGPIPE, SIG_IGN);
   try {
     if (!RunRank(flags, std::move(secret))) return 1;
   } catch (const std::exception& error) {
@@ -161,6 +160,7 @@ int Main(int argc, char** argv) {
 }  // namespace tundish::rank
 
 int main(int argc, char** argv) {
+  tundish::device::PrepareProcess();
   const int code = tundish::rank::Main(argc, argv);
   spdlog::shutdown();
   std::fflush(nullptr);

@@ -1,6 +1,5 @@
 #include "worker/engine/device/cpu_backend.h"
 
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -80,9 +79,6 @@ class GlooCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> CpuBackend::CreateGroup(const c10::intrusive_ptr<c10d::Store>& store,
                                                       const GroupOptions& options) {
-  // Gloo writes with plain writev(2): a peer that died between two of its writes would otherwise end
-  // this process by SIGPIPE instead of failing the collective with EPIPE.
-  std::signal(SIGPIPE, SIG_IGN);
   auto settings = c10d::ProcessGroupGloo::Options::create(options.timeout);
   // A device of its own per group: tearing one group down never touches the other's connections.
   settings->devices.push_back(

@@ -7,8 +7,8 @@
 namespace tundish::device {
 
 /// Plain CPUs, groups by Gloo over TCP. Connections are made at the first collective ("lazy"): a
-/// peer that dies while groups form then blocks nobody. Creating a group sets SIGPIPE to be ignored
-/// in the whole process: Gloo has no other way to survive a peer's death.
+/// peer that dies while groups form then blocks nobody. The process must have called
+/// PrepareProcess.
 class CpuBackend final : public Backend {
  public:
   at::Device device() const override { return at::Device(at::kCPU); }

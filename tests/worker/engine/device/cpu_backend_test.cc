@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/engine/trainer/memory_store.h"
+#include "worker/engine/device/process.h"
 
 namespace tundish::device {
 namespace {
@@ -21,6 +22,7 @@ using testing::SharedTable;
 // Runs `body` as `size` ranks, a thread each; returns what they threw, "" for nothing.
 std::vector<std::string> RunRanks(
     int size, const std::function<void(Communicator&, MemoryStore&, int)>& body) {
+  PrepareProcess();
   const auto table = std::make_shared<SharedTable>();
   std::vector<std::string> errors(static_cast<size_t>(size));
   std::vector<std::thread> threads;

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "runtime/base/check.h"
+#include "worker/engine/device/process.h"
 
 namespace tundish::testing {
 namespace {
@@ -149,6 +150,7 @@ Cluster::Cluster(v1::JobSpec spec, std::string artifact_root)
       artifact_root_(std::move(artifact_root)),
       tensor_(spec_.parallel().tensor()),
       data_(spec_.parallel().data()) {
+  device::PrepareProcess();
   const auto dataset = data::Dataset::Scan(spec_.data());
   TUNDISH_CHECK(dataset.ok());
   for (const std::string& name : dataset->classes()) report_.add_classes(name);
