@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test format sanitize parity clean
+.PHONY: help setup build demo test format sanitize parity bench-data clean
 
 help:
 	@echo "make demo      set up, build, train the solar-cell job on 4 CPU ranks and follow it"
@@ -10,6 +10,7 @@ help:
 	@echo "make build     set up and build into $(BUILD)/bin"
 	@echo "make sanitize  build and run the tests free of LibTorch under ASan and UBSan"
 	@echo "make parity    make timm's and transformers' reference outputs anew and check ours against them (4.7 GB)"
+	@echo "make bench-data compare the loader with torchvision and bare decoding on one core (4.7 GB)"
 	@echo "make format    clang-format over the tree"
 
 setup:
@@ -42,6 +43,11 @@ parity: build .venv-parity/.installed
 	rm -rf $(BUILD)/parity
 	TUNDISH_PARITY_OUTPUT=$(BUILD)/parity $(BUILD)/tests/parity_test
 	.venv-parity/bin/python tests/parity/check_exports.py $(BUILD)/parity
+
+bench-data: build .venv-parity/.installed
+	cmake --build $(BUILD) -j $(JOBS) --target data_bench
+	.venv-parity/bin/python bench/data/run.py $(BUILD)/bin/data_bench \
+	  $$(.venv/bin/python -c 'import elpv_dataset, os; print(os.path.dirname(elpv_dataset.__file__))')/data/images
 
 format:
 	git ls-files '*.h' '*.cc' | xargs clang-format -i

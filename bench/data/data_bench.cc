@@ -1,9 +1,12 @@
-// Images per second of one loader thread on a manifest: `data_bench MANIFEST [IMAGE_SIZE]
-// [CHANNELS]`. Prints decoding alone (all files in memory), then loading with an empty and a full
-// cache, each with the main job's augmentation (flips, quarter turns) and with random crops.
+// Images per second of one thread on the images of a manifest; run by run.py, which compares.
+//   data_bench decode MANIFEST SECONDS            bare decoders: libjpeg-turbo or libpng, full size,
+//                                                 the file's own channels, all files in memory
+//   data_bench load MANIFEST SECONDS CHANNELS SIZE CACHE_BYTES
+//                                                 the loader with one thread: random resized crop of
+//                                                 0.08 to 1 of the area, flip, normalise
+// Prints one JSON object.
 #include <chrono>
 #include <cstdlib>
-#include <ctime>
 #include <string>
 #include <vector>
 
@@ -15,91 +18,87 @@
 namespace tundish::data {
 namespace {
 
-/// Wall and processor time since it was made; the latter is what a busy machine does not distort.
-class Stopwatch {
- public:
-  double Wall() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_).count();
-  }
-  double Cpu() const { return static_cast<double>(std::clock() - cpu_) / CLOCKS_PER_SEC; }
+using Clock = std::chrono::steady_clock;
 
- private:
-  std::chrono::steady_clock::time_point wall_ = std::chrono::steady_clock::now();
-  std::clock_t cpu_ = std::clock();
-};
-
-void Print(const std::string& what, size_t images, const Stopwatch& watch) {
-  const auto count = static_cast<double>(images);
-  fmt::print("{:<56} {:>7.0f} images/s {:>7.0f} per processor second\n", what, count / watch.Wall(),
-             count / watch.Cpu());
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-absl::Status BenchDecoding(const Dataset& dataset, int channels) {
+absl::Status Decode(const Dataset& dataset, double seconds) {
   std::vector<std::string> files;
   for (const Sample& sample : dataset.train()) {
     absl::StatusOr<std::string> bytes = ReadFile(sample.file);
     if (!bytes.ok()) return bytes.status();
     files.push_back(*std::move(bytes));
   }
-  const Stopwatch watch;
-  for (const std::string& bytes : files) {
-    if (const auto image = DecodeImage(bytes, {.channels = channels}); !image.ok()) {
-      return image.status();
-    }
+  const auto start = Clock::now();
+  size_t images = 0;
+  while (SecondsSince(start) < seconds) {
+    const auto image = DecodeImage(files[images++ % files.size()], {.keep_grey = true});
+    if (!image.ok()) return image.status();
   }
-  Print("decode only, full size", files.size(), watch);
+  fmt::print("{{\"images_per_second\": {:.1f}}}\n",
+             static_cast<double>(images) / SecondsSince(start));
   return absl::OkStatus();
 }
 
-absl::Status BenchLoading(const Dataset& dataset, const LoaderOptions& options, const char* name) {
+absl::Status Load(const Dataset& dataset, double seconds, const LoaderOptions& options) {
   BatchLoader loader(dataset, Split::kTrain, options);
-  const auto steps = static_cast<uint32_t>(dataset.train().size() / options.global_batch + 1);
-  for (const char* cache : {"empty", "full"}) {
-    const Stopwatch watch;
-    loader.StartTraining(0, steps, 0, 1);
-    absl::StatusOr<Batch> batch = loader.Next();
-    while (batch.ok()) batch = loader.Next();
-    if (batch.status().code() != absl::StatusCode::kOutOfRange) return batch.status();
-    Print(fmt::format("{}, cache {}", name, cache), size_t{steps} * options.global_batch, watch);
+  loader.StartTraining(0, UINT32_MAX, 0, 1);
+  // The first batches fill buffers and caches of the machine.
+  for (int i = 0; i < 2; ++i) {
+    if (const absl::StatusOr<Batch> batch = loader.Next(); !batch.ok()) return batch.status();
   }
-  fmt::print("{:<56} {:>9} bytes\n", "  cache", loader.cached_bytes());
+  const LoaderStats before = loader.stats();
+  const auto start = Clock::now();
+  while (SecondsSince(start) < seconds) {
+    if (const absl::StatusOr<Batch> batch = loader.Next(); !batch.ok()) return batch.status();
+  }
+  const double elapsed = SecondsSince(start);
+  const LoaderStats after = loader.stats();
+  const auto images = static_cast<double>(after.stages.images - before.stages.images);
+  const auto microseconds = [&](std::chrono::nanoseconds StageTimes::*stage) {
+    return static_cast<double>((after.stages.*stage - before.stages.*stage).count()) / 1e3 / images;
+  };
+  fmt::print(
+      "{{\"images_per_second\": {:.1f}, \"read_us\": {:.1f}, \"decode_us\": {:.1f}, "
+      "\"transform_us\": {:.1f}}}\n",
+      images / elapsed, microseconds(&StageTimes::read), microseconds(&StageTimes::decode),
+      microseconds(&StageTimes::transform));
   return absl::OkStatus();
 }
 
-absl::Status Run(const std::string& manifest, int image_size, int channels) {
+absl::Status Run(const std::vector<std::string>& arguments) {
   v1::DataSpec spec;
-  spec.set_manifest(manifest);
-  const Stopwatch watch;
+  spec.set_manifest(arguments[1]);
+  spec.set_validation_fraction(0);
   const absl::StatusOr<Dataset> dataset = Dataset::Scan(spec);
   if (!dataset.ok()) return dataset.status();
-  fmt::print("{:<56} {:>9.1f} ms, {} train, {} validation\n", "scan", 1e3 * watch.Wall(),
-             dataset->train().size(), dataset->validation().size());
-  if (absl::Status done = BenchDecoding(*dataset, channels); !done.ok()) return done;
+  const double seconds = std::atof(arguments[2].c_str());
+  if (arguments[0] == "decode") return Decode(*dataset, seconds);
   LoaderOptions options;
-  options.transform.image_size = image_size;
-  options.transform.channels = channels;
+  options.transform.channels = std::atoi(arguments[3].c_str());
+  options.transform.image_size = std::atoi(arguments[4].c_str());
   options.transform.augment.set_horizontal_flip(true);
-  options.transform.augment.set_vertical_flip(true);
-  options.transform.augment.set_rotate_90(true);
+  options.transform.augment.set_min_crop_area(0.08F);
   options.global_batch = 32;
-  options.cache_bytes = uint64_t{1} << 30;
-  if (absl::Status done = BenchLoading(*dataset, options, "flips, turns"); !done.ok()) return done;
-  options.transform.augment.set_min_crop_area(0.5F);
-  options.transform.augment.set_brightness(0.2F);
-  return BenchLoading(*dataset, options, "flips, turns, random crop, brightness");
+  options.cache_bytes = std::strtoull(arguments[5].c_str(), nullptr, 10);
+  return Load(*dataset, seconds, options);
 }
 
 }  // namespace
 }  // namespace tundish::data
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    fmt::print(stderr, "usage: data_bench MANIFEST [IMAGE_SIZE] [CHANNELS]\n");
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const size_t wanted = !arguments.empty() && arguments[0] == "load" ? 6 : 3;
+  if (arguments.size() != wanted) {
+    fmt::print(stderr,
+               "usage: data_bench decode MANIFEST SECONDS\n"
+               "       data_bench load MANIFEST SECONDS CHANNELS SIZE CACHE_BYTES\n");
     return 2;
   }
-  const int image_size = argc > 2 ? std::atoi(argv[2]) : 128;
-  const int channels = argc > 3 ? std::atoi(argv[3]) : 1;
-  const absl::Status status = tundish::data::Run(argv[1], image_size, channels);
+  const absl::Status status = tundish::data::Run(arguments);
   if (!status.ok()) fmt::print(stderr, "{}\n", status.ToString());
   return status.ok() ? 0 : 1;
 }

@@ -10,8 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   constexpr int64_t kMaxPixels = 1 << 20;
   for (const int channels : {1, 3}) {
-    const auto image = DecodeImage(
-        bytes, {.channels = channels, .min_shorter_side = 16, .max_pixels = kMaxPixels});
+    const auto image = DecodeImage(bytes, {.channels = channels, .max_pixels = kMaxPixels});
     if (!image.ok()) {
       TUNDISH_CHECK(!image.status().message().empty());
       continue;

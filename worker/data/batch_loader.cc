@@ -13,13 +13,14 @@
 #include <fmt/core.h>
 
 #include "runtime/base/check.h"
-#include "worker/data/image_cache.h"
-#include "worker/data/load_image.h"
+#include "worker/data/look_ahead.h"
 
 namespace tundish::data {
 namespace {
 
 constexpr auto kRetryAfter = std::chrono::milliseconds(50);
+constexpr uint64_t kLookAheadBytes = uint64_t{256} << 20;
+constexpr uint64_t kMostLookAhead = 16;
 
 /// What a Start call asks for.
 struct Plan {
@@ -55,7 +56,10 @@ class BatchLoader::Impl {
   Impl(const Dataset& dataset, Split split, LoaderOptions options)
       : samples_(dataset.samples(split)),
         options_(std::move(options)),
-        cache_(static_cast<uint32_t>(samples_.size()), options_.cache_bytes) {
+        pipeline_(samples_, options_.transform, options_.cache_bytes,
+                  [this] { return WaitUnlessStopped(); }),
+        pool_(options_.allocate),
+        look_ahead_(options_.look_ahead, std::max(options_.look_ahead, options_.most_look_ahead)) {
     TUNDISH_CHECK(options_.threads >= 1 && options_.look_ahead >= 1);
     TUNDISH_CHECK(options_.global_batch >= 1);
     TUNDISH_CHECK(options_.transform.channels == 1 || options_.transform.channels == 3);
@@ -89,10 +93,17 @@ class BatchLoader::Impl {
 
   absl::StatusOr<Batch> Next() {
     std::unique_lock lock(mutex_);
+    look_ahead_.OnNext(static_cast<int>(std::ranges::count_if(
+                           slots_, [](const auto& slot) { return slot->complete(); })),
+                       std::exchange(threads_idled_, false));
+    const auto asked = std::chrono::steady_clock::now();
+    work_.notify_all();  // There may be room for more batches now.
     batch_ready_.wait(lock, [&] {
       return stopping_ || !failure_.ok() || (slots_.empty() && plan_.next == plan_.end) ||
              (!slots_.empty() && slots_.front()->complete());
     });
+    stats_.waited += std::chrono::steady_clock::now() - asked;
+    ++stats_.batches;
     if (stopping_) return absl::CancelledError("the loader is stopped");
     if (!failure_.ok()) return failure_;
     if (slots_.empty()) return absl::OutOfRangeError("no more batches");
@@ -120,10 +131,19 @@ class BatchLoader::Impl {
     threads_.clear();
   }
 
-  uint64_t cached_bytes() const { return cache_.bytes(); }
+  uint64_t cached_bytes() const { return pipeline_.cached_bytes(); }
+
+  LoaderStats stats() const {
+    const std::lock_guard lock(mutex_);
+    LoaderStats stats = stats_;
+    stats.threads = options_.threads;
+    stats.look_ahead = look_ahead_.batches();
+    return stats;
+  }
 
  private:
   void Work() {
+    ImagePipeline::Workspace workspace;
     std::unique_lock lock(mutex_);
     while (true) {
       Slot* slot = nullptr;
@@ -131,8 +151,10 @@ class BatchLoader::Impl {
       if (stopping_) return;
       const uint32_t item = slot->taken++;
       lock.unlock();
-      absl::Status filled = Fill(slot->batch, item);
+      StageTimes times;
+      absl::Status filled = Fill(slot->batch, item, workspace, times);
       lock.lock();
+      stats_.stages.Add(times);
       if (stopping_) return;  // Start clears the slots only after this thread has ended.
       if (!filled.ok() && (!slot->failure || item < slot->failure->first)) {
         slot->failure = {item, std::move(filled)};
@@ -148,7 +170,8 @@ class BatchLoader::Impl {
     for (const auto& slot : slots_) {
       if (slot->taken < slot->batch.size()) return slot.get();
     }
-    while (plan_.next < plan_.end && slots_.size() < static_cast<size_t>(options_.look_ahead)) {
+    const auto most = static_cast<size_t>(look_ahead_.batches());
+    while (plan_.next < plan_.end && slots_.size() < most) {
       slots_.push_back(std::make_unique<Slot>());
       Slot& slot = *slots_.back();
       slot.batch = plan_.training ? TrainingBatch(plan_.next) : EvaluationBatch(plan_.next);
@@ -156,6 +179,7 @@ class BatchLoader::Impl {
       if (slot.batch.size() > 0) return &slot;
       batch_ready_.notify_all();  // Empty, so complete.
     }
+    if (plan_.next < plan_.end) threads_idled_ = true;
     return nullptr;
   }
 
@@ -171,7 +195,7 @@ class BatchLoader::Impl {
     batch.weights.push_back(weight);
   }
 
-  Batch TrainingBatch(uint32_t step) const {
+  Batch TrainingBatch(uint32_t step) {
     const uint32_t global_batch = options_.global_batch;
     const PositionRange slice = RowSlice(step, global_batch, plan_.dp, plan_.degree);
     const uint64_t first = uint64_t{step} * global_batch;
@@ -184,11 +208,11 @@ class BatchLoader::Impl {
         Append(batch, position, sample, weight);
       }
     }
-    batch.pixels.resize(batch.size() * pixels_per_image());
+    batch.pixels = pool_.Take(batch.size() * pixels_per_image());
     return batch;
   }
 
-  Batch EvaluationBatch(uint32_t number) const {
+  Batch EvaluationBatch(uint32_t number) {
     const uint64_t part_end = PartStart(samples_.size(), plan_.dp + 1, plan_.degree);
     const uint64_t first =
         PartStart(samples_.size(), plan_.dp, plan_.degree) + uint64_t{number} * plan_.batch_size;
@@ -196,7 +220,7 @@ class BatchLoader::Impl {
     Batch batch = {.step = number};
     for (uint64_t i = first; i < end; ++i) Append(batch, i, static_cast<uint32_t>(i), 1.0F);
     batch.global_weight_sum = static_cast<double>(batch.size());
-    batch.pixels.resize(batch.size() * pixels_per_image());
+    batch.pixels = pool_.Take(batch.size() * pixels_per_image());
     return batch;
   }
 
@@ -205,38 +229,13 @@ class BatchLoader::Impl {
     return side * side * static_cast<size_t>(options_.transform.channels);
   }
 
-  absl::Status Fill(Batch& batch, uint32_t item) {
-    const uint32_t sample = batch.samples[item];
-    const absl::StatusOr<std::shared_ptr<const Image>> image = Prepared(sample);
-    if (!image.ok()) return image.status();
+  absl::Status Fill(Batch& batch, uint32_t item, ImagePipeline::Workspace& workspace,
+                    StageTimes& times) {
     float* out = batch.pixels.data() + item * pixels_per_image();
-    if (plan_.training) {
-      TrainingPixels(**image, options_.transform, options_.seed, batch.positions[item], out);
-    } else {
-      EvaluationPixels(**image, options_.transform, out);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::shared_ptr<const Image>> Prepared(uint32_t index) {
-    if (auto cached = cache_.Find(index)) return cached;
-    const Sample& sample = samples_[index];
-    const absl::StatusOr<std::string> bytes =
-        ReadFilePatiently(sample.file, [this] { return WaitUnlessStopped(); });
-    if (!bytes.ok()) {
-      return absl::Status(
-          bytes.status().code(),
-          fmt::format("image '{}': {}", sample.name, std::string(bytes.status().message())));
-    }
-    const absl::StatusOr<Image> decoded = DecodeForModel(*bytes, options_.transform);
-    if (!decoded.ok()) {
-      return absl::DataLossError(
-          fmt::format("image '{}' could be read when the data was checked and cannot now: {}",
-                      sample.name, std::string(decoded.status().message())));
-    }
-    auto prepared = std::make_shared<const Image>(Prepare(*decoded, options_.transform));
-    cache_.Offer(index, prepared);
-    return prepared;
+    const uint32_t sample = batch.samples[item];
+    return plan_.training ? pipeline_.Training(sample, options_.seed, batch.positions[item],
+                                               workspace, times, out)
+                          : pipeline_.Evaluation(sample, workspace, times, out);
   }
 
   bool WaitUnlessStopped() {
@@ -247,15 +246,20 @@ class BatchLoader::Impl {
   const std::vector<Sample>& samples_;  // The dataset's, which outlives the loader.
   const LoaderOptions options_;
   std::optional<SampleOrder> order_;
-  ImageCache cache_;
+  ImagePipeline pipeline_;
+  PixelPool pool_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable work_;         // A slot has items, or there is room for a slot.
   std::condition_variable batch_ready_;  // A batch is complete.
   Plan plan_;  // `next` guarded by mutex_; the rest fixed while threads run.
   std::deque<std::unique_ptr<Slot>> slots_;
   absl::Status failure_;
   bool stopping_ = true;
+  LookAhead look_ahead_;
+  /// A thread found nothing to do since the last Next, though batches are left.
+  bool threads_idled_ = false;
+  LoaderStats stats_;
 
   std::mutex join_mutex_;  // Two Stops may meet.
   std::vector<std::thread> threads_;
@@ -291,6 +295,10 @@ uint64_t BatchLoader::cached_bytes() const {
   return impl_->cached_bytes();
 }
 
+LoaderStats BatchLoader::stats() const {
+  return impl_->stats();
+}
+
 LoaderOptions MakeLoaderOptions(const v1::JobSpec& spec, const Dataset& dataset, Split split) {
   LoaderOptions options;
   options.transform.image_size = spec.model().image_size();
@@ -309,6 +317,12 @@ LoaderOptions MakeLoaderOptions(const v1::JobSpec& spec, const Dataset& dataset,
   const double share = static_cast<double>(dataset.samples(split).size()) /
                        static_cast<double>(dataset.train().size() + dataset.validation().size());
   options.cache_bytes = static_cast<uint64_t>(static_cast<double>(cache_bytes) * share);
+  const uint64_t batch_bytes = uint64_t{options.global_batch} * options.transform.channels *
+                               options.transform.image_size * options.transform.image_size *
+                               sizeof(float);
+  options.most_look_ahead = static_cast<int>(
+      std::clamp<uint64_t>(kLookAheadBytes / std::max<uint64_t>(1, batch_bytes),
+                           static_cast<uint64_t>(options.look_ahead), kMostLookAhead));
   return options;
 }
 

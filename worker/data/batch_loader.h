@@ -7,7 +7,9 @@
 #include <absl/status/statusor.h>
 
 #include "worker/data/dataset.h"
+#include "worker/data/image_pipeline.h"
 #include "worker/data/order.h"
+#include "worker/data/pixel_pool.h"
 #include "worker/data/transform.h"
 
 namespace tundish::data {
@@ -20,16 +22,33 @@ struct LoaderOptions {
   uint32_t global_batch = 1;
   /// Multiplies each sample's weight by its class's; empty: 1. Else one per class.
   std::vector<float> class_weights;
-  /// Prepared images kept in memory, bytes; 0: none.
+  /// Decoded images kept in memory, bytes; 0: none.
   uint64_t cache_bytes = uint64_t{256} << 20;
   /// Threads that read, decode and transform, ≥ 1.
   int threads = 1;
-  /// Batches made ahead of the one last handed out, ≥ 1. Bounds memory.
+  /// Batches made ahead of the one last handed out: at least and at most, ≥ 1; see LookAhead.
+  /// Bounds memory.
   int look_ahead = 2;
+  int most_look_ahead = 2;
+  /// Where batches lie; empty: plain memory.
+  AllocatePixels allocate;
+};
+
+/// What a loader has done since it was made.
+struct LoaderStats {
+  /// Summed over threads.
+  StageTimes stages;
+  /// The reader stood in Next because no batch was complete.
+  std::chrono::nanoseconds waited{0};
+  uint64_t batches = 0;
+  int threads = 0;
+  /// Batches made ahead at the moment.
+  int look_ahead = 0;
 };
 
 /// Fills loader options from a resolved spec: size and channels of the model, mean, std,
-/// augmentation (training split only), seed, global batch, cache, class weights of `dataset`.
+/// augmentation (training split only), seed, global batch, cache, look-ahead, class weights of
+/// `dataset`. `threads` and `allocate` stay at their defaults.
 LoaderOptions MakeLoaderOptions(const v1::JobSpec& spec, const Dataset& dataset, Split split);
 
 /// One rank's slice of a step's global batch, or a batch of its part of the validation split.
@@ -50,7 +69,7 @@ struct Batch {
   /// batch.
   double global_weight_sum = 0;
   /// [size(), channels, image_size, image_size], contiguous.
-  std::vector<float> pixels;
+  PixelBuffer pixels;
 
   uint32_t size() const { return static_cast<uint32_t>(labels.size()); }
 };
@@ -84,8 +103,10 @@ class BatchLoader {
   /// Ends the threads, waiting for the images in their hands. Any number of times, any time.
   void Stop();
 
-  /// Bytes of prepared images held.
+  /// Bytes of decoded images held.
   uint64_t cached_bytes() const;
+  /// Any thread.
+  LoaderStats stats() const;
 
  private:
   class Impl;

@@ -16,7 +16,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/decode.h"
 #include "worker/data/hash.h"
-#include "worker/data/load_image.h"
+#include "worker/data/image_pipeline.h"
 
 namespace tundish::data {
 namespace {
@@ -43,7 +43,15 @@ Finding Inspect(const Sample& sample, const TransformOptions& options) {
     finding.reason = std::string(bytes.status().message());
     return finding;
   }
-  const absl::StatusOr<Image> image = DecodeForModel(*bytes, options);
+  // A JPEG's every coefficient is read, damage shows there; pixels are made at an eighth.
+  const absl::StatusOr<ImagePart> image = DecodePart(
+      *bytes, {.channels = options.channels, .keep_grey = true}, [&finding](const ImageInfo& info) {
+        finding.shorter_side = std::min(info.width, info.height);
+        const int denominator = info.reducible ? 8 : 1;
+        return View{
+            denominator,
+            {.width = info.reduced_width(denominator), .height = info.reduced_height(denominator)}};
+      });
   if (!image.ok()) {
     finding.reason = std::string(image.status().message());
     return finding;
@@ -51,7 +59,6 @@ Finding Inspect(const Sample& sample, const TransformOptions& options) {
   Sha256 sha;
   sha.Add(*bytes);
   finding.content = sha.Finish();
-  finding.shorter_side = std::min(image->width, image->height);
   return finding;
 }
 

@@ -19,18 +19,31 @@ std::string FirstBytes(std::string_view bytes) {
   return hex;
 }
 
-absl::StatusOr<Image> DecodeByContent(std::string_view bytes, const DecodeOptions& options) {
+using DecodeWhole = absl::StatusOr<Image> (*)(std::string_view, const DecodeOptions&);
+
+/// For formats that are decoded whole. `choose` is asked all the same: it may keep what it learns.
+absl::StatusOr<ImagePart> DecodeThenChoose(DecodeWhole decode, std::string_view bytes,
+                                           const DecodeOptions& options, ChooseView choose) {
+  absl::StatusOr<Image> image = decode(bytes, options);
+  if (!image.ok()) return image.status();
+  const int channels = options.channels == 1 ? 1 : image->channels;
+  choose({.width = image->width, .height = image->height, .channels = channels});
+  return WholePart(*std::move(image));
+}
+
+absl::StatusOr<ImagePart> DecodeByContent(std::string_view bytes, const DecodeOptions& options,
+                                          ChooseView choose) {
   if (bytes.empty()) return absl::InvalidArgumentError("empty file");
-  if (bytes.starts_with("\xFF\xD8\xFF"sv)) return DecodeJpeg(bytes, options);
-  if (bytes.starts_with("\x89PNG\r\n\x1A\n"sv)) return DecodePng(bytes, options);
+  if (bytes.starts_with("\xFF\xD8\xFF"sv)) return DecodeJpeg(bytes, options, choose);
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n"sv)) return DecodePng(bytes, options, choose);
   if (bytes.starts_with("II*\0"sv) || bytes.starts_with("MM\0*"sv) ||
       bytes.starts_with("II+\0"sv) || bytes.starts_with("MM\0+"sv)) {
-    return DecodeTiff(bytes, options);
+    return DecodeThenChoose(DecodeTiff, bytes, options, choose);
   }
   if (bytes.starts_with("RIFF"sv) && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP"sv) {
-    return DecodeWebp(bytes, options);
+    return DecodeThenChoose(DecodeWebp, bytes, options, choose);
   }
-  if (bytes.starts_with("BM"sv)) return DecodeBmp(bytes, options);
+  if (bytes.starts_with("BM"sv)) return DecodeThenChoose(DecodeBmp, bytes, options, choose);
   if (bytes.starts_with("GIF8"sv)) {
     return absl::InvalidArgumentError("a GIF; expected JPEG, PNG, BMP, TIFF or WebP");
   }
@@ -40,11 +53,22 @@ absl::StatusOr<Image> DecodeByContent(std::string_view bytes, const DecodeOption
 
 }  // namespace
 
-absl::StatusOr<Image> DecodeImage(std::string_view bytes, const DecodeOptions& options) {
+absl::StatusOr<ImagePart> DecodePart(std::string_view bytes, const DecodeOptions& options,
+                                     ChooseView choose) {
   TUNDISH_CHECK(options.channels == 1 || options.channels == 3);
-  absl::StatusOr<Image> image = DecodeByContent(bytes, options);
-  if (!image.ok()) return image;
-  return WithChannels(*std::move(image), options.channels);
+  absl::StatusOr<ImagePart> part = DecodeByContent(bytes, options, choose);
+  if (!part.ok()) return part;
+  const bool stays_grey = options.keep_grey && part->image.channels == 1;
+  if (!stays_grey) part->image = WithChannels(std::move(part->image), options.channels);
+  return part;
+}
+
+absl::StatusOr<Image> DecodeImage(std::string_view bytes, const DecodeOptions& options) {
+  absl::StatusOr<ImagePart> part = DecodePart(bytes, options, [](const ImageInfo& info) {
+    return View{.region = {.width = info.width, .height = info.height}};
+  });
+  if (!part.ok()) return part.status();
+  return std::move(part->image);
 }
 
 absl::Status CheckDimensions(int64_t width, int64_t height, const DecodeOptions& options) {

@@ -8,6 +8,7 @@
 #include <absl/status/status.h>
 #include <fmt/core.h>
 
+#include "runtime/base/check.h"
 #include "worker/data/decoders.h"
 
 namespace tundish::data {
@@ -15,6 +16,8 @@ namespace {
 
 // More scans than any encoder writes; each costs a pass over the image.
 constexpr int kMaxScans = 200;
+// Columns decoded beside a region; four would do for chroma at half the resolution.
+constexpr int kColumnMargin = 8;
 
 /// libjpeg's decompressor with errors as return values. libjpeg leaves through longjmp, so no
 /// method that calls it has a local with a destructor.
@@ -48,23 +51,42 @@ class JpegReader {
     return jpeg_read_header(&decoder_, TRUE) == JPEG_HEADER_OK;
   }
 
-  bool Start(const DecodeOptions& options) {
+  /// The stored image's size at 1/denominator; also sets up decoding at it.
+  bool Scale(int denominator) {
     if (setjmp(escape_) != 0) return false;
-    const auto shorter = static_cast<int>(std::min(decoder_.image_width, decoder_.image_height));
     decoder_.scale_num = 1;
-    decoder_.scale_denom = 1;
-    for (int denominator = 2; denominator <= 8; denominator *= 2) {
-      const int reduced = (shorter + denominator - 1) / denominator;
-      if (options.min_shorter_side < 1 || reduced < options.min_shorter_side) break;
-      decoder_.scale_denom = denominator;
-    }
-    if (IsCmyk()) {
-      decoder_.out_color_space = JCS_CMYK;
-    } else {
-      decoder_.out_color_space = options.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    }
-    return jpeg_start_decompress(&decoder_) == TRUE;
+    decoder_.scale_denom = static_cast<unsigned>(denominator);
+    jpeg_calc_output_dimensions(&decoder_);
+    return true;
   }
+
+  /// Channels of the rows to come, CMYK apart.
+  int Channels(const DecodeOptions& options) const {
+    if (options.channels == 1) return 1;
+    return options.keep_grey && decoder_.jpeg_color_space == JCS_GRAYSCALE ? 1 : 3;
+  }
+
+  /// Starts decoding `region` of the scaled stored image. Rows to come begin at column
+  /// first_column().
+  bool Start(const Region& region, int channels) {
+    if (setjmp(escape_) != 0) return false;
+    decoder_.out_color_space = IsCmyk() ? JCS_CMYK : (channels == 1 ? JCS_GRAYSCALE : JCS_RGB);
+    if (jpeg_start_decompress(&decoder_) != TRUE) return false;
+    const auto width = static_cast<int>(decoder_.output_width);
+    first_column_ = 0;
+    if (region.width < width) {
+      // Chroma is interpolated between neighbours, which the cut-off columns lack.
+      const int left = std::max(0, region.left - kColumnMargin);
+      auto start = static_cast<JDIMENSION>(left);
+      auto count = static_cast<JDIMENSION>(std::min(width, region.right() + kColumnMargin) - left);
+      jpeg_crop_scanline(&decoder_, &start, &count);
+      first_column_ = static_cast<int>(start);
+    }
+    const auto skipped = static_cast<JDIMENSION>(region.top);
+    return skipped == 0 || jpeg_skip_scanlines(&decoder_, skipped) == skipped;
+  }
+
+  int first_column() const { return first_column_; }
 
   bool ReadRow(uint8_t* row) {
     if (setjmp(escape_) != 0) return false;
@@ -113,6 +135,7 @@ class JpegReader {
   jpeg_progress_mgr progress_{};
   std::jmp_buf escape_;
   std::array<char, JMSG_LENGTH_MAX> message_{};
+  int first_column_ = 0;
 };
 
 /// One CMYK row to grey or RGB. Adobe's files, which are all there are, hold the inks inverted.
@@ -134,7 +157,8 @@ void ConvertCmykRow(const std::vector<uint8_t>& cmyk, bool inverted, int channel
 
 }  // namespace
 
-absl::StatusOr<Image> DecodeJpeg(std::string_view bytes, const DecodeOptions& options) {
+absl::StatusOr<ImagePart> DecodeJpeg(std::string_view bytes, const DecodeOptions& options,
+                                     ChooseView choose) {
   JpegReader reader;
   if (!reader.ReadHeader(bytes)) return reader.error();
   const jpeg_decompress_struct& decoder = reader.decoder();
@@ -142,10 +166,23 @@ absl::StatusOr<Image> DecodeJpeg(std::string_view bytes, const DecodeOptions& op
       !fits.ok()) {
     return fits;
   }
-  if (!reader.Start(options)) return reader.error();
-  const int channels = options.channels;
-  Image image = MakeImage(static_cast<int>(decoder.output_width),
-                          static_cast<int>(decoder.output_height), channels);
+  const int orientation = reader.orientation();
+  const bool swaps = orientation >= 5;
+  const int channels = reader.Channels(options);
+  const auto stored_width = static_cast<int>(decoder.image_width);
+  const auto stored_height = static_cast<int>(decoder.image_height);
+  const View view = choose({.width = swaps ? stored_height : stored_width,
+                            .height = swaps ? stored_width : stored_height,
+                            .channels = channels,
+                            .reducible = true});
+  if (!reader.Scale(view.denominator)) return reader.error();
+  const auto scaled_width = static_cast<int>(decoder.output_width);
+  const auto scaled_height = static_cast<int>(decoder.output_height);
+  const Region stored = StoredRegion(view.region, scaled_width, scaled_height, orientation);
+  TUNDISH_CHECK(stored.left >= 0 && stored.top >= 0 && stored.width > 0 && stored.height > 0 &&
+                stored.right() <= scaled_width && stored.bottom() <= scaled_height);
+  if (!reader.Start(stored, channels)) return reader.error();
+  Image image = MakeImage(static_cast<int>(decoder.output_width), stored.height, channels);
   std::vector<uint8_t> cmyk;
   if (reader.IsCmyk()) cmyk.resize(size_t{4} * decoder.output_width);
   for (int y = 0; y < image.height; ++y) {
@@ -154,7 +191,16 @@ absl::StatusOr<Image> DecodeJpeg(std::string_view bytes, const DecodeOptions& op
       ConvertCmykRow(cmyk, decoder.saw_Adobe_marker == TRUE, channels, image.row(y));
     }
   }
-  return Upright(std::move(image), reader.orientation());
+  const Region read = {.left = reader.first_column(),
+                       .top = stored.top,
+                       .width = image.width,
+                       .height = image.height};
+  const Region upright = UprightRegion(read, scaled_width, scaled_height, orientation);
+  return ImagePart{.image = Upright(std::move(image), orientation),
+                   .left = upright.left,
+                   .top = upright.top,
+                   .full_width = swaps ? scaled_height : scaled_width,
+                   .full_height = swaps ? scaled_width : scaled_height};
 }
 
 }  // namespace tundish::data

@@ -3,6 +3,7 @@
 #include <csetjmp>
 #include <cstring>
 #include <png.h>
+#include <utility>
 
 #include <absl/status/status.h>
 #include <fmt/core.h>
@@ -57,6 +58,15 @@ class PngReader {
     return true;
   }
 
+  /// The next row of an image that is not interlaced.
+  bool ReadRow(png_bytep row) {
+    if (setjmp(escape_) != 0) return false;
+    png_read_row(png_, row, nullptr);
+    return true;
+  }
+
+  bool interlaced() const { return png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE; }
+
   uint32_t width() const { return png_get_image_width(png_, info_); }
   uint32_t height() const { return png_get_image_height(png_, info_); }
   size_t row_bytes() const { return png_get_rowbytes(png_, info_); }
@@ -93,23 +103,38 @@ class PngReader {
 
 }  // namespace
 
-absl::StatusOr<Image> DecodePng(std::string_view bytes, const DecodeOptions& options) {
+absl::StatusOr<ImagePart> DecodePng(std::string_view bytes, const DecodeOptions& options,
+                                    ChooseView choose) {
   PngReader reader(bytes);
   if (!reader.ReadHeader()) return reader.error();
   if (absl::Status fits = CheckDimensions(reader.width(), reader.height(), options); !fits.ok()) {
     return fits;
   }
-  const int channels = reader.Start(options.channels);
+  const int channels = reader.Start(options.keep_grey ? 1 : options.channels);
   if (channels == 0) return reader.error();
-  Image image =
-      MakeImage(static_cast<int>(reader.width()), static_cast<int>(reader.height()), channels);
+  const auto width = static_cast<int>(reader.width());
+  const auto height = static_cast<int>(reader.height());
+  const Region wanted =
+      choose({.width = width, .height = height, .channels = options.channels == 1 ? 1 : channels})
+          .region;
+  const int top = reader.interlaced() ? 0 : wanted.top;
+  const int bottom = reader.interlaced() ? height : wanted.bottom();
+  Image image = MakeImage(width, bottom - top, channels);
   if ((channels != 1 && channels != 3) || reader.row_bytes() != image.row_bytes()) {
     return absl::InvalidArgumentError("unreadable PNG: unknown pixel layout");
   }
-  std::vector<png_bytep> rows(static_cast<size_t>(image.height));
-  for (int y = 0; y < image.height; ++y) rows[y] = image.row(y);
-  if (!reader.ReadRows(rows.data())) return reader.error();
-  return image;
+  if (reader.interlaced()) {
+    std::vector<png_bytep> rows(static_cast<size_t>(height));
+    for (int y = 0; y < height; ++y) rows[y] = image.row(y);
+    if (!reader.ReadRows(rows.data())) return reader.error();
+  } else {
+    // Rows above are decoded into the first one's place: each needs the one before it.
+    for (int y = 0; y < bottom; ++y) {
+      if (!reader.ReadRow(image.row(std::max(0, y - top)))) return reader.error();
+    }
+  }
+  return ImagePart{
+      .image = std::move(image), .top = top, .full_width = width, .full_height = height};
 }
 
 }  // namespace tundish::data

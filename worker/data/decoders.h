@@ -10,9 +10,12 @@
 
 namespace tundish::data {
 
-// One function per format; contract as DecodeImage, for bytes that begin as the format's files do.
-absl::StatusOr<Image> DecodeJpeg(std::string_view bytes, const DecodeOptions& options);
-absl::StatusOr<Image> DecodePng(std::string_view bytes, const DecodeOptions& options);
+// One function per format; contract as DecodePart or DecodeImage, for bytes that begin as the
+// format's files do.
+absl::StatusOr<ImagePart> DecodeJpeg(std::string_view bytes, const DecodeOptions& options,
+                                     ChooseView choose);
+absl::StatusOr<ImagePart> DecodePng(std::string_view bytes, const DecodeOptions& options,
+                                    ChooseView choose);
 absl::StatusOr<Image> DecodeBmp(std::string_view bytes, const DecodeOptions& options);
 absl::StatusOr<Image> DecodeTiff(std::string_view bytes, const DecodeOptions& options);
 absl::StatusOr<Image> DecodeWebp(std::string_view bytes, const DecodeOptions& options);
@@ -37,5 +40,9 @@ int ExifOrientation(std::string_view app1);
 
 /// Turns and mirrors stored pixels so that they stand as EXIF orientation 1 … 8 asks.
 Image Upright(Image stored, int orientation);
+/// Where `upright`, a region of an upright image, lies in the stored image of width × height.
+Region StoredRegion(const Region& upright, int stored_width, int stored_height, int orientation);
+/// The other way.
+Region UprightRegion(const Region& stored, int stored_width, int stored_height, int orientation);
 
 }  // namespace tundish::data

@@ -32,7 +32,33 @@ constexpr uint32_t kOrientationTag = 0x0112;
 constexpr uint32_t kShort = 3;
 constexpr size_t kEntryBytes = 12;
 
+/// Where pixel (x, y) of the upright image is stored: 5 to 8 swap the axes; then the stored column
+/// or row runs backwards.
+struct Turn {
+  bool swaps;
+  bool backward_x;
+  bool backward_y;
+};
+
+Turn TurnOf(int o) {
+  return {.swaps = o >= 5,
+          .backward_x = o == 2 || o == 3 || o == 7 || o == 8,
+          .backward_y = o == 3 || o == 4 || o == 6 || o == 7};
+}
+
 }  // namespace
+
+Region StoredRegion(const Region& upright, int stored_width, int stored_height, int orientation) {
+  const auto [swaps, backward_x, backward_y] = TurnOf(orientation);
+  Region stored = upright;
+  if (swaps) {
+    stored = {
+        .left = upright.top, .top = upright.left, .width = upright.height, .height = upright.width};
+  }
+  if (backward_x) stored.left = stored_width - stored.right();
+  if (backward_y) stored.top = stored_height - stored.bottom();
+  return stored;
+}
 
 int ExifOrientation(std::string_view app1) {
   constexpr std::string_view kPrefix("Exif\0\0", 6);
@@ -50,15 +76,21 @@ int ExifOrientation(std::string_view app1) {
   return 1;
 }
 
+Region UprightRegion(const Region& stored, int stored_width, int stored_height, int orientation) {
+  const auto [swaps, backward_x, backward_y] = TurnOf(orientation);
+  Region upright = stored;
+  if (backward_x) upright.left = stored_width - stored.right();
+  if (backward_y) upright.top = stored_height - stored.bottom();
+  if (swaps) {
+    std::swap(upright.left, upright.top);
+    std::swap(upright.width, upright.height);
+  }
+  return upright;
+}
+
 Image Upright(Image stored, int orientation) {
   if (orientation <= 1 || orientation > 8) return stored;
-  // Orientation o shows pixel (x, y) of the upright image at these stored coordinates: 5 to 8 swap
-  // the axes; then the stored column or row runs backwards.
-  const bool swaps = orientation >= 5;
-  const bool backward_x =
-      orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-  const bool backward_y =
-      orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  const auto [swaps, backward_x, backward_y] = TurnOf(orientation);
   const int width = swaps ? stored.height : stored.width;
   const int height = swaps ? stored.width : stored.height;
   Image upright = MakeImage(width, height, stored.channels);

@@ -1,18 +1,14 @@
+#include "worker/data/resize.h"
+
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <cstring>
 
 #include "runtime/base/check.h"
 #include "worker/data/decoders.h"
-#include "worker/data/transform.h"
 
 namespace tundish::data {
 namespace {
-
-// Weights are integers scaled by 2^22: the sum of 8-bit samples times weights fits 32 bits, also
-// where the cubic filter's negative lobes make the weights' absolute sum exceed 1.
-constexpr int kWeightBits = 22;
-constexpr int32_t kHalf = 1 << (kWeightBits - 1);
 
 double Triangle(double x) {
   return std::max(0.0, 1.0 - std::abs(x));
@@ -26,86 +22,154 @@ double Cubic(double x) {
   return 0;
 }
 
-/// The input samples that one output sample mixes.
-struct Taps {
-  int first = 0;
-  std::vector<int32_t> weights;
+/// How one axis is resampled.
+struct Axis {
+  int in_size;
+  double low;
+  double scale;    ///< Input samples per output sample.
+  double stretch;  ///< Shrinking widens the filter to cover every sample: the antialiasing.
+  double support;
+
+  Axis(int in_size, double low, double high, int out_size, Filter filter)
+      : in_size(in_size),
+        low(low),
+        scale((high - low) / out_size),
+        stretch(std::max(scale, 1.0)),
+        support((filter == Filter::kBilinear ? 1.0 : 2.0) * stretch) {}
+
+  double Center(int out) const { return low + (out + 0.5) * scale; }
+  int First(int out) const { return std::max(0, static_cast<int>(Center(out) - support + 0.5)); }
+  int End(int out) const {
+    return std::min(in_size, static_cast<int>(Center(out) + support + 0.5));
+  }
 };
 
-/// Taps that map [low, high) of an axis with `in_size` samples to `out_size` samples.
-std::vector<Taps> MakeTaps(int in_size, double low, double high, int out_size, Filter filter) {
-  const double scale = (high - low) / out_size;
-  // Shrinking widens the filter to cover every input sample: that is the antialiasing.
-  const double stretch = std::max(scale, 1.0);
-  const double support = (filter == Filter::kBilinear ? 1.0 : 2.0) * stretch;
-  std::vector<Taps> taps(static_cast<size_t>(out_size));
-  std::vector<double> exact;
+/// The largest shift at which every weight still fits 16 bits.
+int ShiftFor(double largest_weight) {
+  int shift = 15;
+  while (shift < 22 && std::lround(largest_weight * (int32_t{2} << shift)) <= INT16_MAX) ++shift;
+  while (std::lround(largest_weight * (int32_t{1} << shift)) > INT16_MAX) --shift;
+  return shift;
+}
+
+/// Fills `taps`; `exact` is memory for the weights before rounding.
+void MakeTaps(const Axis& axis, int out_size, Filter filter, std::vector<double>& exact,
+              Taps& taps) {
+  taps.first.resize(out_size);
+  taps.used.resize(out_size);
+  taps.count = 0;
   for (int out = 0; out < out_size; ++out) {
-    const double center = low + (out + 0.5) * scale;
-    const int first = std::max(0, static_cast<int>(center - support + 0.5));
-    const int end = std::min(in_size, static_cast<int>(center + support + 0.5));
-    exact.clear();
+    taps.first[out] = axis.First(out);
+    taps.used[out] = axis.End(out) - taps.first[out];
+    taps.count = std::max(taps.count, taps.used[out]);
+  }
+  taps.stride = (taps.count + Taps::kTapBlock - 1) / Taps::kTapBlock * Taps::kTapBlock;
+  exact.resize(static_cast<size_t>(out_size) * static_cast<size_t>(taps.count));
+  double largest = 0;
+  double* weight = exact.data();
+  for (int out = 0; out < out_size; ++out, weight += taps.count) {
+    const double center = axis.Center(out);
     double sum = 0;
-    for (int in = first; in < end; ++in) {
-      const double x = (in - center + 0.5) / stretch;
-      exact.push_back(filter == Filter::kBilinear ? Triangle(x) : Cubic(x));
-      sum += exact.back();
+    for (int k = 0; k < taps.used[out]; ++k) {
+      const double x = (taps.first[out] + k - center + 0.5) / axis.stretch;
+      weight[k] = filter == Filter::kBilinear ? Triangle(x) : Cubic(x);
+      sum += weight[k];
     }
-    taps[out].first = first;
-    for (const double weight : exact) {
-      taps[out].weights.push_back(
-          static_cast<int32_t>(std::lround(weight / sum * (1 << kWeightBits))));
+    for (int k = 0; k < taps.used[out]; ++k) {
+      weight[k] /= sum;
+      largest = std::max(largest, weight[k]);
     }
   }
-  return taps;
-}
-
-uint8_t ToLevel(int32_t sum) {
-  return static_cast<uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
-}
-
-template <int kChannels>
-void ResizeRow(const uint8_t* in, const std::vector<Taps>& taps, uint8_t* out) {
-  for (const Taps& tap : taps) {
-    const uint8_t* from = in + static_cast<size_t>(tap.first) * kChannels;
-    int32_t sums[kChannels];
-    std::fill_n(sums, kChannels, kHalf);
-    for (const int32_t weight : tap.weights) {
-      for (int c = 0; c < kChannels; ++c) sums[c] += weight * from[c];
-      from += kChannels;
+  taps.shift = ShiftFor(largest);
+  taps.weights.assign(static_cast<size_t>(out_size) * static_cast<size_t>(taps.stride), 0);
+  weight = exact.data();
+  for (int out = 0; out < out_size; ++out, weight += taps.count) {
+    int16_t* rounded = taps.weights.data() + static_cast<size_t>(out) * taps.stride;
+    for (int k = 0; k < taps.used[out]; ++k) {
+      rounded[k] = static_cast<int16_t>(std::lround(weight[k] * (int32_t{1} << taps.shift)));
     }
-    for (int c = 0; c < kChannels; ++c) *out++ = ToLevel(sums[c]);
   }
 }
 
 }  // namespace
 
-Image Resize(const Image& image, const Box& box, int width, int height, Filter filter) {
-  TUNDISH_CHECK(box.left >= 0 && box.top >= 0 && box.right <= image.width &&
-                box.bottom <= image.height && box.left < box.right && box.top < box.bottom);
+Region PixelsRead(int full_width, int full_height, const Box& box, int width, int height,
+                  Filter filter) {
+  const Axis across(full_width, box.left, box.right, width, filter);
+  const Axis down(full_height, box.top, box.bottom, height, filter);
+  return {.left = across.First(0),
+          .top = down.First(0),
+          .width = across.End(width - 1) - across.First(0),
+          .height = down.End(height - 1) - down.First(0)};
+}
+
+void Resizer::Resize(const ImagePart& part, const Box& box, int width, int height, Filter filter,
+                     uint8_t* out) {
+  TUNDISH_CHECK(box.left >= 0 && box.top >= 0 && box.right <= part.full_width &&
+                box.bottom <= part.full_height && box.left < box.right && box.top < box.bottom);
   TUNDISH_CHECK(width > 0 && height > 0);
-  const auto columns = MakeTaps(image.width, box.left, box.right, width, filter);
-  const auto rows = MakeTaps(image.height, box.top, box.bottom, height, filter);
-  // Only the rows that the second pass reads.
-  const int first_row = rows.front().first;
-  const int row_count =
-      rows.back().first + static_cast<int>(rows.back().weights.size()) - first_row;
-  Image narrow = MakeImage(width, row_count, image.channels);
-  for (int y = 0; y < row_count; ++y) {
-    const auto resize_row = image.channels == 1 ? ResizeRow<1> : ResizeRow<3>;
-    resize_row(image.row(first_row + y), columns, narrow.row(y));
+  const Region read = PixelsRead(part.full_width, part.full_height, box, width, height, filter);
+  TUNDISH_CHECK(part.covers(read));
+  MakeTaps(Axis(part.full_width, box.left, box.right, width, filter), width, filter, exact_,
+           columns_);
+  MakeTaps(Axis(part.full_height, box.top, box.bottom, height, filter), height, filter, exact_,
+           rows_);
+  if (part.image.channels == 1) {
+    ResizeGreyColumns(part, read.top, read.height);
+  } else {
+    ResizeRgbColumns(part, read.top, read.height);
   }
-  Image out = MakeImage(width, height, image.channels);
-  std::vector<int32_t> sums(out.row_bytes());
-  for (int y = 0; y < height; ++y) {
-    std::ranges::fill(sums, kHalf);
-    for (size_t k = 0; k < rows[y].weights.size(); ++k) {
-      const int32_t weight = rows[y].weights[k];
-      const uint8_t* from = narrow.row(rows[y].first - first_row + static_cast<int>(k));
-      for (size_t x = 0; x < sums.size(); ++x) sums[x] += weight * from[x];
+  Blend(rows_, narrow_.data(), read.top, static_cast<size_t>(width) * part.image.channels, out);
+}
+
+void Resizer::ResizeGreyColumns(const ImagePart& part, int first_row, int row_count) {
+  // Columns become rows, which many lanes can mix at once, and back.
+  const int first = columns_.first.front();
+  const auto in_width = static_cast<size_t>(columns_.first.back() + columns_.used.back() - first);
+  const size_t out_width = columns_.first.size();
+  const auto rows = static_cast<size_t>(row_count);
+  turned_.resize(in_width * rows);
+  turned_narrow_.resize(out_width * rows);
+  narrow_.resize(out_width * rows);
+  kernels_.transpose(part.image.row(first_row - part.top) + (first - part.left),
+                     part.image.row_bytes(), in_width, rows, turned_.data(), rows);
+  Blend(columns_, turned_.data(), first, rows, turned_narrow_.data());
+  kernels_.transpose(turned_narrow_.data(), rows, rows, out_width, narrow_.data(), out_width);
+}
+
+void Resizer::ResizeRgbColumns(const ImagePart& part, int first_row, int row_count) {
+  constexpr size_t kChannels = 3;
+  const size_t out_bytes = columns_.first.size() * kChannels;
+  const int first = columns_.first.front();
+  const size_t in_bytes =
+      static_cast<size_t>(columns_.first.back() + columns_.used.back() - first) * kChannels;
+  // Kernels read in blocks, so rows are copied to where they may read past the end.
+  padded_.resize(in_bytes + static_cast<size_t>(columns_.stride) * kChannels + kRowPadding);
+  narrow_.resize(out_bytes * static_cast<size_t>(row_count));
+  const size_t skip = static_cast<size_t>(first - part.left) * kChannels;
+  for (int row = 0; row < row_count; ++row) {
+    std::memcpy(padded_.data(), part.image.row(row + first_row - part.top) + skip, in_bytes);
+    kernels_.rgb_columns(padded_.data(), first, columns_,
+                         narrow_.data() + out_bytes * static_cast<size_t>(row));
+  }
+}
+
+void Resizer::Blend(const Taps& taps, const uint8_t* rows, int first_row, size_t row_bytes,
+                    uint8_t* out) {
+  rows_mixed_.resize(static_cast<size_t>(taps.count));
+  for (size_t i = 0; i < taps.first.size(); ++i, out += row_bytes) {
+    for (int k = 0; k < taps.used[i]; ++k) {
+      rows_mixed_[k] = rows + row_bytes * static_cast<size_t>(taps.first[i] - first_row + k);
     }
-    std::ranges::transform(sums, out.row(y), ToLevel);
+    kernels_.blend_rows(rows_mixed_.data(),
+                        taps.weights.data() + i * static_cast<size_t>(taps.stride), taps.used[i],
+                        taps.shift, row_bytes, out);
   }
+}
+
+Image Resize(const Image& image, const Box& box, int width, int height, Filter filter) {
+  Image out = MakeImage(width, height, image.channels);
+  Resizer().Resize(WholePart(image), box, width, height, filter, out.pixels.data());
   return out;
 }
 

@@ -4,55 +4,67 @@
 #include <vector>
 
 #include "tundish/v1/job.pb.h"
-#include "worker/data/image.h"
+#include "worker/data/decode.h"
+#include "worker/data/resize.h"
 
 namespace tundish::data {
-
-enum class Filter { kBilinear, kBicubic };
-
-/// A part of an image in its pixel coordinates; edges may fall between pixels.
-struct Box {
-  double left = 0;
-  double top = 0;
-  double right = 0;
-  double bottom = 0;
-};
-
-/// Resamples `box` of `image` (inside it, not empty) to width × height. Antialiased: when it
-/// shrinks, the filter widens with the scale. Equal to Pillow's Image.resize(size, filter, box)
-/// within 1 level (same filters, same order of passes, fixed-point weights).
-Image Resize(const Image& image, const Box& box, int width, int height, Filter filter);
 
 /// How images become model input. Immutable.
 struct TransformOptions {
   /// Edge of the square input, pixels, ≥ 1.
   int image_size = 224;
-  /// 1 or 3; equals Image::channels.
+  /// Channels of the model, 1 or 3.
   int channels = 3;
   /// After scaling to 0..1; one value per channel or one for all; empty: 0.5.
   std::vector<float> mean;
   std::vector<float> std_dev;
   Filter filter = Filter::kBilinear;
+  /// Evaluation: share of the shorter side that the centre square covers, in (0, 1].
+  double crop_fraction = 1;
   v1::AugmentSpec augment;
 };
 
-/// Length the shorter side of a decoded image must at least keep for `options` (for scaled
-/// decoding): image_size, more when random crops enlarge parts of the image.
-int WorkingSide(const TransformOptions& options);
+/// Everything random about one training sample. All numbers are drawn in a fixed order whether they
+/// are used or not, so that switching one augmentation on leaves the others as they were.
+struct Draws {
+  float area = 0;
+  float aspect = 0;
+  bool tall = false;
+  float across = 0;
+  float down = 0;
+  bool flip_horizontally = false;
+  bool flip_vertically = false;
+  uint32_t quarter_turns = 0;
+  float brightness = 0;
+  float contrast = 0;
+};
 
-/// The part of a decoded image that is kept in memory, as small as the transforms allow: without
-/// random crops the centre square at image_size × image_size; with them the whole image, its
-/// shorter side at most WorkingSide. Always applied, cached or not, so that caching changes no
-/// pixel.
-Image Prepare(const Image& decoded, const TransformOptions& options);
+/// The draws of the sample at `position` of the global order: by (seed, position) alone.
+Draws DrawAugmentation(uint64_t seed, uint64_t position);
 
-/// Evaluation: the centre square of a prepared image at image_size, normalised, written to
-/// `out_chw` [channels, image_size, image_size].
-void EvaluationPixels(const Image& prepared, const TransformOptions& options, float* out_chw);
+/// True when training takes another part of the image each time.
+bool CropsAtRandom(const v1::AugmentSpec& augment);
 
-/// Training: random resized crop, flips, quarter turns, brightness, contrast as options.augment
-/// says, drawn from (seed, position in the global order) alone; then as above.
-void TrainingPixels(const Image& prepared, const TransformOptions& options, uint64_t seed,
-                    uint64_t position, float* out_chw);
+/// The centre square that evaluation sees: the image scaled until its shorter side is image_size /
+/// crop_fraction, then the middle image_size × image_size of it, rounded as timm's evaluation
+/// transform rounds. Without random crops training sees it, too, with crop_fraction 1.
+Box CenterBox(int width, int height, const TransformOptions& options, double crop_fraction);
+
+/// A random crop with min_crop_area to all of the image's area and an aspect ratio of 3/4 to 4/3,
+/// as far as the image has room for it.
+Box RandomBox(int width, int height, const Draws& draws, double min_area);
+
+/// The largest reduction (1, 2, 4 or 8) after which `box` still has `gap` · image_size pixels a
+/// side. 1 for images that are not reducible.
+int DenominatorFor(const ImageInfo& info, const Box& box, int image_size, double gap);
+
+/// `box` of the full image in the coordinates of the image reduced by `denominator`.
+Box Reduced(const Box& box, const ImageInfo& info, int denominator);
+
+/// Normalises a square of image_size × image_size with `channels` (1, or those of the model) into
+/// `out_chw` [options.channels, image_size, image_size]; grey is repeated as often as the model
+/// wants it. With `draws`: flips, quarter turns, brightness and contrast as options.augment says.
+void WritePixels(const uint8_t* square, int channels, const TransformOptions& options,
+                 const Draws* draws, float* out_chw);
 
 }  // namespace tundish::data

@@ -1,11 +1,16 @@
 #include "worker/data/decode.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/worker/data/test_images.h"
+#include "worker/data/random.h"
 
 namespace tundish::data {
 namespace {
@@ -41,25 +46,98 @@ TEST(DecodeTest, LosslessFormatsGiveTheirPixelsBack) {
   }
 }
 
-TEST(DecodeTest, JpegIsReducedAsFarAsAllowed) {
-  const std::string bytes = EncodeJpeg(Pattern(200, 120, 1));
-  struct Case {
-    int min_shorter_side;
-    int want_height;
-  };
-  for (const Case& c : {Case{0, 120},
-                        {121, 120},
-                        {120, 120},
-                        {61, 120},
-                        {60, 60},
-                        {31, 60},
-                        {30, 30},
-                        {15, 15},
-                        {1, 15}}) {
-    const auto image = DecodeImage(bytes, {.channels = 1, .min_shorter_side = c.min_shorter_side});
-    ASSERT_TRUE(image.ok()) << image.status();
-    EXPECT_EQ(image->height, c.want_height) << c.min_shorter_side;
+ImagePart DecodeView(const std::string& bytes, const DecodeOptions& options, const View& view) {
+  absl::StatusOr<ImagePart> part =
+      DecodePart(bytes, options, [&](const ImageInfo&) { return view; });
+  EXPECT_TRUE(part.ok()) << part.status();
+  return part.ok() ? *std::move(part) : ImagePart();
+}
+
+ImageInfo InfoOf(const std::string& bytes, const DecodeOptions& options) {
+  ImageInfo found;
+  const auto part = DecodePart(bytes, options, [&](const ImageInfo& info) {
+    found = info;
+    return View{.region = {.width = info.width, .height = info.height}};
+  });
+  EXPECT_TRUE(part.ok()) << part.status();
+  return found;
+}
+
+TEST(DecodeTest, APartHasThePixelsOfTheWhole) {
+  constexpr int kWidth = 131;
+  constexpr int kHeight = 97;
+  const Image rgb = Pattern(kWidth, kHeight, 3);
+  std::vector<std::pair<std::string, std::string>> files = {
+      {"grey", EncodeJpeg(Pattern(kWidth, kHeight, 1))},
+      {"4:2:0", EncodeJpeg(rgb)},
+      {"4:4:4", EncodeJpeg(rgb, {.half_chroma = false})},
+      {"progressive", EncodeJpeg(rgb, {.progressive = true})},
+      {"PNG", EncodePng(rgb)},
+      {"interlaced PNG", EncodePng(rgb, true)},
+      {"BMP", EncodeBmp(rgb)}};
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    files.emplace_back("orientation " + std::to_string(orientation),
+                       EncodeJpeg(rgb, {.orientation = orientation}));
   }
+  CounterRandom random(1, Purpose::kAugmentation, 0);
+  for (const auto& [name, bytes] : files) {
+    const DecodeOptions options = {.channels = 3, .keep_grey = true};
+    const ImageInfo info = InfoOf(bytes, options);
+    for (const int denominator : {1, 2, 4, 8}) {
+      if (denominator > 1 && !info.reducible) continue;
+      const int width = info.reduced_width(denominator);
+      const int height = info.reduced_height(denominator);
+      const ImagePart whole =
+          DecodeView(bytes, options, {denominator, {.width = width, .height = height}});
+      ASSERT_TRUE(whole.whole()) << name;
+      EXPECT_EQ(whole.full_width, width);
+      for (int i = 0; i < 25; ++i) {
+        Region region = {.left = static_cast<int>(random.NextBelow(width)),
+                         .top = static_cast<int>(random.NextBelow(height))};
+        region.width = 1 + static_cast<int>(random.NextBelow(width - region.left));
+        region.height = 1 + static_cast<int>(random.NextBelow(height - region.top));
+        SCOPED_TRACE(fmt::format("{} 1/{}: {} x {} at {}, {}", name, denominator, region.width,
+                                 region.height, region.left, region.top));
+        const ImagePart part = DecodeView(bytes, options, {denominator, region});
+        ASSERT_TRUE(part.covers(region));
+        EXPECT_EQ(part.full_height, height);
+        bool equal = true;
+        const auto channels = static_cast<size_t>(info.channels);
+        for (int y = region.top; y < region.bottom(); ++y) {
+          const uint8_t* got = part.image.row(y - part.top) + (region.left - part.left) * channels;
+          const uint8_t* want = whole.image.row(y) + region.left * channels;
+          equal = equal && std::equal(got, got + region.width * channels, want);
+        }
+        EXPECT_TRUE(equal);
+      }
+    }
+  }
+}
+
+TEST(DecodeTest, PartsSaveWork) {
+  const std::string bytes = EncodeJpeg(Pattern(400, 300, 1));
+  const ImagePart part =
+      DecodeView(bytes, {.channels = 1}, {1, {.left = 100, .top = 50, .width = 60, .height = 40}});
+  EXPECT_LE(part.image.width, 60 + 3 * 16);
+  EXPECT_EQ(part.image.height, 40);
+  const ImagePart png = DecodeView(EncodePng(Pattern(400, 300, 1)), {.channels = 1},
+                                   {1, {.top = 50, .width = 60, .height = 40}});
+  EXPECT_EQ(png.image.height, 40);
+}
+
+TEST(DecodeTest, GreyFilesStayGreyOnRequest) {
+  const Image grey = Pattern(20, 10, 1);
+  for (const std::string& bytes : {EncodePng(grey), EncodePng16(grey), EncodeJpeg(grey)}) {
+    EXPECT_EQ(InfoOf(bytes, {.channels = 3, .keep_grey = true}).channels, 1);
+    EXPECT_EQ(InfoOf(bytes, {.channels = 3}).channels, 3);
+    const auto kept = DecodeImage(bytes, {.channels = 3, .keep_grey = true});
+    ASSERT_TRUE(kept.ok());
+    EXPECT_EQ(kept->channels, 1);
+    EXPECT_EQ(DecodeImage(bytes, {.channels = 3})->channels, 3);
+  }
+  const auto colour =
+      DecodeImage(EncodePng(Pattern(20, 10, 3)), {.channels = 3, .keep_grey = true});
+  EXPECT_EQ(colour->channels, 3);
 }
 
 TEST(DecodeTest, EveryBadFileHasAReason) {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/data/decode.h"
-#include "worker/data/transform.h"
+#include "worker/data/resize.h"
 
 namespace tundish::data {
 namespace {

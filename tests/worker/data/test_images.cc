@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string EncodePngOfDepth(const Image& image, int depth) {
+std::string EncodePngOfDepth(const Image& image, int depth, bool interlaced = false) {
   std::string out;
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
   png_infop info = png_create_info_struct(png);
@@ -27,16 +27,19 @@ std::string EncodePngOfDepth(const Image& image, int depth) {
       },
       nullptr);
   png_set_IHDR(png, info, image.width, image.height, depth,
-               image.channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
-               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+               image.channels == 1 ? PNG_COLOR_TYPE_GRAY : PNG_COLOR_TYPE_RGB,
+               interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+               PNG_FILTER_TYPE_DEFAULT);
   png_write_info(png, info);
   std::vector<uint8_t> row;
-  for (int y = 0; y < image.height; ++y) {
-    row.clear();
-    for (size_t i = 0; i < image.row_bytes(); ++i) {
-      row.insert(row.end(), static_cast<size_t>(depth / 8), image.row(y)[i]);
+  for (int pass = png_set_interlace_handling(png); pass > 0; --pass) {
+    for (int y = 0; y < image.height; ++y) {
+      row.clear();
+      for (size_t i = 0; i < image.row_bytes(); ++i) {
+        row.insert(row.end(), static_cast<size_t>(depth / 8), image.row(y)[i]);
+      }
+      png_write_row(png, row.data());
     }
-    png_write_row(png, row.data());
   }
   png_write_end(png, info);
   png_destroy_write_struct(&png, &info);
@@ -81,15 +84,15 @@ Image Pattern(int width, int height, int channels, uint32_t variant) {
   return image;
 }
 
-std::string EncodePng(const Image& image) {
-  return EncodePngOfDepth(image, 8);
+std::string EncodePng(const Image& image, bool interlaced) {
+  return EncodePngOfDepth(image, 8, interlaced);
 }
 
 std::string EncodePng16(const Image& image) {
   return EncodePngOfDepth(image, 16);
 }
 
-std::string EncodeJpeg(const Image& image, int quality) {
+std::string EncodeJpeg(const Image& image, const JpegForm& form) {
   jpeg_compress_struct encoder{};
   jpeg_error_mgr errors{};
   encoder.err = jpeg_std_error(&errors);
@@ -102,8 +105,18 @@ std::string EncodeJpeg(const Image& image, int quality) {
   encoder.input_components = image.channels;
   encoder.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg_set_defaults(&encoder);
-  jpeg_set_quality(&encoder, quality, TRUE);
+  jpeg_set_quality(&encoder, form.quality, TRUE);
+  if (form.progressive) jpeg_simple_progression(&encoder);
+  if (!form.half_chroma)
+    encoder.comp_info[0].h_samp_factor = encoder.comp_info[0].v_samp_factor = 1;
   jpeg_start_compress(&encoder, TRUE);
+  if (form.orientation > 0) {
+    std::string exif("Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", 26);
+    AppendNumber(exif, static_cast<uint32_t>(form.orientation), 4);
+    AppendNumber(exif, 0, 4);
+    jpeg_write_marker(&encoder, JPEG_APP0 + 1, reinterpret_cast<const JOCTET*>(exif.data()),
+                      static_cast<unsigned>(exif.size()));
+  }
   for (int y = 0; y < image.height; ++y) {
     auto* row = const_cast<JSAMPROW>(image.row(y));
     jpeg_write_scanlines(&encoder, &row, 1);

@@ -22,16 +22,25 @@ TransformOptions Options(int channels) {
   return options;
 }
 
-std::vector<float> Train(const Image& image, const TransformOptions& options, uint64_t position) {
+std::vector<float> Write(const Image& image, const Box& box, const TransformOptions& options,
+                         const Draws* draws) {
+  const Image square = Resize(image, box, kSize, kSize, options.filter);
   std::vector<float> out(kSize * kSize * options.channels);
-  TrainingPixels(Prepare(image, options), options, 1, position, out.data());
+  WritePixels(square.pixels.data(), square.channels, options, draws, out.data());
   return out;
 }
 
+std::vector<float> Train(const Image& image, const TransformOptions& options, uint64_t position) {
+  const Draws draws = DrawAugmentation(1, position);
+  const Box box = CropsAtRandom(options.augment)
+                      ? RandomBox(image.width, image.height, draws, options.augment.min_crop_area())
+                      : CenterBox(image.width, image.height, options, 1);
+  return Write(image, box, options, &draws);
+}
+
 std::vector<float> Evaluate(const Image& image, const TransformOptions& options) {
-  std::vector<float> out(kSize * kSize * options.channels);
-  EvaluationPixels(Prepare(image, options), options, out.data());
-  return out;
+  return Write(image, CenterBox(image.width, image.height, options, options.crop_fraction), options,
+               nullptr);
 }
 
 TEST(TransformTest, EvaluationTakesTheCentreSquareAndNormalises) {
@@ -123,19 +132,72 @@ TEST(TransformTest, RandomCropsVaryWithThePositionAndStayInRange) {
   EXPECT_EQ(seen.size(), 50U);
 }
 
-TEST(TransformTest, PreparedImagesAreAsSmallAsTheTransformsAllow) {
-  TransformOptions options = Options(1);
-  EXPECT_EQ(WorkingSide(options), kSize);
-  Image prepared = Prepare(Pattern(100, 50, 1), options);
-  EXPECT_EQ(prepared.width, kSize);
-  EXPECT_EQ(prepared.height, kSize);
-  options.augment.set_min_crop_area(0.25F);
-  EXPECT_EQ(WorkingSide(options), 2 * kSize);
-  prepared = Prepare(Pattern(100, 50, 1), options);
-  EXPECT_EQ(prepared.width, 4 * kSize);
-  EXPECT_EQ(prepared.height, 2 * kSize);
-  prepared = Prepare(Pattern(5, 7, 1), options);
-  EXPECT_EQ(prepared.width, 5);
+// Sizes and offsets as Resize(floor(size / fraction)), CenterCrop(size) of torchvision give them.
+TEST(TransformTest, TheEvaluationBoxFollowsTheCropFraction) {
+  struct Case {
+    int width, height, size;
+    double fraction;
+    Box want;
+  };
+  for (const Case& c :
+       {Case{100, 100, 50, 1, {0, 0, 100, 100}},
+        {100, 50, 50, 1, {25, 0, 75, 50}},
+        {256, 256, 224, 0.875, {16, 16, 240, 240}},
+        {512, 512, 224, 0.875, {32, 32, 480, 480}},
+        // Scaled to 341 x 256, cut from column round(58.5) = 58 on.
+        {400,
+         300,
+         224,
+         0.875,
+         {58 * 400.0 / 341, 16 * 300.0 / 256, 282 * 400.0 / 341, 240 * 300.0 / 256}}}) {
+    TransformOptions options;
+    options.image_size = c.size;
+    const Box box = CenterBox(c.width, c.height, options, c.fraction);
+    EXPECT_DOUBLE_EQ(box.left, c.want.left);
+    EXPECT_DOUBLE_EQ(box.top, c.want.top);
+    EXPECT_DOUBLE_EQ(box.right, c.want.right);
+    EXPECT_DOUBLE_EQ(box.bottom, c.want.bottom);
+  }
+}
+
+TEST(TransformTest, ReductionKeepsThePixelsThatTheInputNeeds) {
+  const ImageInfo jpeg = {.width = 4000, .height = 3000, .channels = 3, .reducible = true};
+  struct Case {
+    double width, height, gap;
+    int want;
+  };
+  for (const Case& c : {Case{4000, 3000, 1, 8},
+                        {4000, 3000, 2, 4},
+                        {1792, 1792, 1, 8},
+                        {1791, 1792, 1, 4},
+                        {3000, 448, 1, 2},
+                        {447, 447, 1, 1},
+                        {10, 10, 1, 1}}) {
+    const Box box = {.right = c.width, .bottom = c.height};
+    EXPECT_EQ(DenominatorFor(jpeg, box, 224, c.gap), c.want) << c.width << " " << c.height;
+    EXPECT_EQ(DenominatorFor({.width = 4000, .height = 3000}, box, 224, c.gap), 1);
+  }
+  const Box reduced = Reduced({.left = 40, .top = 30, .right = 4001 - 0.5, .bottom = 2999},
+                              {.width = 4001, .height = 2999, .reducible = true}, 8);
+  EXPECT_DOUBLE_EQ(reduced.left, 40 * 501.0 / 4001);
+  EXPECT_LE(reduced.right, 501);
+  EXPECT_DOUBLE_EQ(reduced.bottom, 375);
+}
+
+TEST(TransformTest, GreyIsRepeatedForAColourModel) {
+  const Image grey = Pattern(kSize, kSize, 1);
+  TransformOptions options = Options(3);
+  options.augment.set_rotate_90(true);
+  options.augment.set_contrast(0.3F);
+  for (const bool equal : {true, false}) {
+    options.std_dev = equal ? std::vector<float>{0.2F} : std::vector<float>{0.2F, 0.4F, 0.4F};
+    const std::vector<float> out = Train(grey, options, 4);
+    const size_t plane = kSize * kSize;
+    for (size_t i = 0; i < plane; ++i) {
+      EXPECT_FLOAT_EQ(out[plane + i], out[i] * (equal ? 1 : 0.5F));
+      EXPECT_EQ(out[2 * plane + i], out[plane + i]);
+    }
+  }
 }
 
 TEST(TransformTest, ExtremeShapesWork) {

@@ -1,14 +1,17 @@
 #include "worker/engine/trainer/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <set>
 #include <utility>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <fmt/core.h>
 #include <spdlog/spdlog.h>
 
+#include "worker/data/decode_threads.h"
 #include "worker/engine/checkpoint/model_file.h"
 #include "worker/engine/trainer/evaluator.h"
 #include "worker/engine/trainer/fatal_error.h"
@@ -34,6 +37,23 @@ std::vector<double> PerChannel(const google::protobuf::RepeatedField<float>& val
     result.push_back(index < values.size() ? values.Get(index) : 0.5);
   }
   return result;
+}
+
+/// Page-locked, which a GPU copies from without a detour.
+std::shared_ptr<float> AllocatePinned(size_t count) {
+  const at::Tensor memory =
+      at::empty({static_cast<int64_t>(count)}, at::TensorOptions().pinned_memory(true));
+  return {memory.mutable_data_ptr<float>(), [memory](float*) {}};
+}
+
+int DecodeThreadsFor(const v1::Assignment& assignment, const TrainingPlan& plan,
+                     const Place& place) {
+  const std::string& node = assignment.members(place.dp * place.tensor_degree + place.tp).node();
+  const auto ranks = std::ranges::count_if(
+      assignment.members(), [&](const v1::Member& member) { return member.node() == node; });
+  const bool computes_here = place.device.starts_with("cpu");
+  return data::DecodeThreads(data::UsableCores(), static_cast<int>(ranks),
+                             computes_here ? plan.threads : 1);
 }
 
 weights::ModelConfig DescribeModel(const TrainingPlan& plan, const v1::Assignment& assignment) {
@@ -146,8 +166,10 @@ void Trainer::OpenData(const v1::Assignment& assignment) {
   }
   dataset_ = *std::move(dataset);
   const auto make = [&](data::Split split) {
-    return std::make_unique<data::BatchLoader>(
-        *dataset_, split, data::MakeLoaderOptions(assignment.spec(), *dataset_, split));
+    data::LoaderOptions options = data::MakeLoaderOptions(assignment.spec(), *dataset_, split);
+    options.threads = DecodeThreadsFor(assignment, plan_, place_);
+    if (backend_->device().is_cuda()) options.allocate = AllocatePinned;
+    return std::make_unique<data::BatchLoader>(*dataset_, split, std::move(options));
   };
   training_loader_ = make(data::Split::kTrain);
   evaluation_loader_ = make(data::Split::kValidation);
