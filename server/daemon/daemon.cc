@@ -61,6 +61,21 @@ void RemoveFolder(const std::filesystem::path& root, const std::string& folder) 
   }
 }
 
+/// Removes every entry of the folder that is not to be kept.
+void SweepFolder(const std::filesystem::path& root, const jobs::Sweep& sweep) {
+  const std::filesystem::path folder = std::filesystem::path(sweep.folder).lexically_normal();
+  std::error_code error;
+  std::vector<std::string> found;
+  for (std::filesystem::directory_iterator entry(root / folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    found.push_back(entry->path().filename().string());
+  }
+  for (const std::string& name : found) {
+    if (std::ranges::find(sweep.keep, name) != sweep.keep.end()) continue;
+    RemoveFolder(root, (folder / name).string());
+  }
+}
+
 /// The parts of a running coordinator, in the order they start; they stop in reverse.
 class Coordinator {
  public:
@@ -81,6 +96,12 @@ class Coordinator {
             [this, artifact_root](std::string folder) {
               asio::post(disk_, [artifact_root, folder = std::move(folder)] {
                 RemoveFolder(artifact_root, folder);
+              });
+            },
+        .sweep_folder =
+            [this, artifact_root](jobs::Sweep sweep) {
+              asio::post(disk_, [artifact_root, sweep = std::move(sweep)] {
+                SweepFolder(artifact_root, sweep);
               });
             },
         .observer = &telemetry_});

@@ -8,9 +8,11 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/ulid.h"
+#include "server/jobs/checkpoints.h"
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/metric_points.h"
+#include "server/jobs/parking.h"
 #include "server/recovery/cut.h"
 
 namespace tundish::jobs {
@@ -18,23 +20,13 @@ namespace {
 
 constexpr auto kNoLimit = std::chrono::steady_clock::time_point::max();
 
-v1::CoordinatorMessage RankOrderFor(const Job& job, const Member& member, uint32_t job_epoch) {
-  v1::CoordinatorMessage message;
-  v1::RankOrder* order = message.mutable_order();
-  order->set_worker_id(member.worker_id);
-  order->set_job_id(job.id());
-  order->set_job_epoch(job_epoch);
-  return message;
-}
-
 recovery::CutInput MakeCutInput(const Job& job) {
   recovery::CutInput input;
   input.tensor = job.tensor();
-  input.data = job.spec().parallel().data();
+  input.data = job.data();
   for (const Member& member : job.members) input.members.push_back(member.stopped);
-  if (!job.checkpoints.empty()) {
-    const v1::Artifact& newest = job.checkpoints.back().artifact();
-    input.checkpoint = {newest.step(), newest.path()};
+  if (const v1::CheckpointRecord* newest = NewestUsable(job)) {
+    input.checkpoint = {newest->artifact().step(), newest->artifact().path()};
   }
   input.known_sums = job.known_sums;
   return input;
@@ -46,17 +38,7 @@ void EmitCut(Job& job, const recovery::Cut& cut, bool rewound, Context& context)
   decided.set_reason(std::string(recovery::SourceName(cut.source)));
   decided.set_message(cut.reason);
   Emit(job, std::move(decided), context.now, context.changes);
-  if (!rewound) return;
-  if (job.record.has_evaluation() && job.record.evaluation().step() > cut.step) {
-    job.record.clear_evaluation();
-  }
-  v1::JobEvent event;
-  event.set_type("rewound");
-  event.set_reason(std::string(recovery::SourceName(cut.source)));
-  event.set_message(
-      fmt::format("training goes on from step {}: no survivor held a later state", cut.step));
-  event.set_rewound_to_step(cut.step);
-  Emit(job, std::move(event), context.now, context.changes);
+  if (rewound) EmitRewound(job, cut.step, std::string(recovery::SourceName(cut.source)), context);
 }
 
 /// Bits depend on the vector instructions the math libraries chose: a mixture is said, not hidden.
@@ -82,6 +64,8 @@ void Assign(Job& job, const recovery::Cut& cut, Context& context) {
   const bool recovering = before > 0 || job.open_incident >= 0;
   if (before > 0) job.cuts[before] = cut.step;
   const bool rewound = CutPoints(job, cut.step, context);
+  DropBegunAfter(job, cut.step, context);
+  job.yield_asked = false;
   job.record.set_job_epoch(job.arrangement.job_epoch());
   if (recovering) EmitCut(job, cut, rewound, context);
   NoteCut(job, cut.step, had > cut.step ? had - cut.step : 0, recovery::SourceName(cut.source),
@@ -97,7 +81,6 @@ void Assign(Job& job, const recovery::Cut& cut, Context& context) {
   std::vector<std::string> workers;
   for (Member& member : job.members) {
     member.assigned_epoch = job.record.job_epoch();
-    member.assignment_uncertain = false;
     member.phase = MemberPhase::kForming;
     member.stopped.reset();
     member.step = 0;
@@ -117,6 +100,28 @@ void Assign(Job& job, const recovery::Cut& cut, Context& context) {
 
 }  // namespace
 
+void EmitRewound(Job& job, uint32_t step, const std::string& reason, Context& context) {
+  if (job.record.has_evaluation() && job.record.evaluation().step() > step) {
+    job.record.clear_evaluation();
+  }
+  v1::JobEvent event;
+  event.set_type("rewound");
+  event.set_reason(reason);
+  event.set_message(
+      fmt::format("training goes on from step {}: no survivor held a later state", step));
+  event.set_rewound_to_step(step);
+  Emit(job, std::move(event), context.now, context.changes);
+}
+
+v1::CoordinatorMessage OrderFor(const Job& job, const Member& member, uint32_t job_epoch) {
+  v1::CoordinatorMessage message;
+  v1::RankOrder* order = message.mutable_order();
+  order->set_worker_id(member.worker_id);
+  order->set_job_id(job.id());
+  order->set_job_epoch(job_epoch);
+  return message;
+}
+
 v1::CoordinatorMessage StartWorkerOrder(const Job& job, const Member& member) {
   v1::CoordinatorMessage message;
   v1::StartWorker* start = message.mutable_start_worker();
@@ -129,25 +134,31 @@ v1::CoordinatorMessage StartWorkerOrder(const Job& job, const Member& member) {
 }
 
 v1::CoordinatorMessage StopOrder(const Job& job, const Member& member) {
-  v1::CoordinatorMessage message = RankOrderFor(job, member, job.arrangement.job_epoch() - 1);
+  v1::CoordinatorMessage message = OrderFor(job, member, job.arrangement.job_epoch() - 1);
   message.mutable_order()->mutable_stop();
   return message;
 }
 
+v1::CoordinatorMessage YieldOrder(const Job& job, const Member& member) {
+  v1::CoordinatorMessage message = OrderFor(job, member, job.record.job_epoch());
+  message.mutable_order()->mutable_yield();
+  return message;
+}
+
 v1::CoordinatorMessage ExitOrder(const Job& job, const Member& member) {
-  v1::CoordinatorMessage message = RankOrderFor(job, member, job.record.job_epoch());
+  v1::CoordinatorMessage message = OrderFor(job, member, job.record.job_epoch());
   message.mutable_order()->mutable_exit();
   return message;
 }
 
 v1::CoordinatorMessage ResendOrder(const Job& job, const Member& member) {
-  v1::CoordinatorMessage message = RankOrderFor(job, member, job.record.job_epoch());
+  v1::CoordinatorMessage message = OrderFor(job, member, job.record.job_epoch());
   message.mutable_order()->mutable_resend();
   return message;
 }
 
 v1::CoordinatorMessage AssignOrder(const Job& job, const Member& member, const Context& context) {
-  v1::CoordinatorMessage message = RankOrderFor(job, member, job.record.job_epoch());
+  v1::CoordinatorMessage message = OrderFor(job, member, job.record.job_epoch());
   v1::Assignment* assign = message.mutable_order()->mutable_assign();
   assign->set_dp(member.dp);
   assign->set_tp(member.tp);
@@ -229,10 +240,12 @@ void PlaceJob(Job& job, const partitioner::Placement& placement, Context& contex
     StartMember(job, member, context);
   }
   job.stage = Stage::kCollecting;
-  job.arrangement.set_job_epoch(1);
+  // Above every number a process of this job may have heard of.
+  job.arrangement.set_job_epoch(std::max(job.record.job_epoch(), job.arrangement.job_epoch()) + 1);
+  job.arrangement.clear_starts();
   job.arrangement.set_reason(placement.reason);
   StoreArrangement(job, context);
-  *job.record.mutable_started() = ToTimestamp(context.now.wall);
+  if (!job.record.has_started()) *job.record.mutable_started() = ToTimestamp(context.now.wall);
   SetState(job, v1::STARTING, "ranks_ordered",
            fmt::format("{} rank processes are starting", job.members.size()), context.now,
            context.changes);
@@ -261,15 +274,23 @@ void StopMember(Job& job, Member& member, Context& context) {
   context.changes.Send(member.node, StopOrder(job, member));
 }
 
+void AskToYield(Job& job, Context& context) {
+  job.yield_asked = true;
+  for (const Member& member : job.members) {
+    if (member.alive()) context.changes.Send(member.node, YieldOrder(job, member));
+  }
+}
+
 void BeginCollection(Job& job, Context& context) {
   job.stage = Stage::kCollecting;
   job.progress_limit = kNoLimit;
+  job.yield_asked = false;
   job.arrangement.set_job_epoch(job.arrangement.job_epoch() + 1);
   job.arrangement.clear_starts();
   context.rendezvous.Fence(job.id(), job.arrangement.job_epoch());
   for (Member& member : job.members) {
     if (member.alive() && member.phase != MemberPhase::kStarting &&
-        member.phase != MemberPhase::kReady) {
+        member.phase != MemberPhase::kReady && member.phase != MemberPhase::kStopped) {
       StopMember(job, member, context);
     }
   }
@@ -278,6 +299,7 @@ void BeginCollection(Job& job, Context& context) {
 
 void MaybeDecide(Job& job, Context& context) {
   if (job.stage != Stage::kCollecting) return;
+  if (job.progress.has_parking()) return MaybePark(job, context);
   const bool complete = std::ranges::all_of(job.members, [](const Member& member) {
     return (member.phase == MemberPhase::kReady || member.phase == MemberPhase::kStopped) &&
            member.kill_cause.empty();  // one that is being killed will be replaced
@@ -300,17 +322,38 @@ void OnReady(Job& job, Member& member, const v1::Ready& ready, Context& context)
   MaybeDecide(job, context);
 }
 
+namespace {
+
+/// All stop after the same step; when the last one has said so, the next arrangement begins.
+void OnAgreedStop(Job& job, Member& member, const v1::Stopped& stopped, Context& context) {
+  member.stopped = stopped;
+  member.step = stopped.step();
+  member.phase = MemberPhase::kStopped;
+  const bool complete = std::ranges::all_of(
+      job.members, [](const Member& each) { return each.phase == MemberPhase::kStopped; });
+  if (!complete) return MoveProgressLimit(job, context);
+  BeginCollection(job, context);
+  MaybeDecide(job, context);
+}
+
+}  // namespace
+
 void OnStopped(Job& job, Member& member, const v1::RankReport& report, Context& context) {
   const uint32_t epoch = report.job_epoch();
   if (job.stage == Stage::kForming || job.stage == Stage::kTraining) {
     if (epoch != job.record.job_epoch()) return;  // of an arrangement that is over
+    if (report.stopped().agreed()) return OnAgreedStop(job, member, report.stopped(), context);
     OnDisturbance(job, member, "collective_failed", report.stopped().cause(), context);
   }
-  if (job.stage != Stage::kCollecting || member.phase != MemberPhase::kStopping) return;
+  if (job.stage != Stage::kCollecting) return;
+  if (member.phase == MemberPhase::kSaving && epoch == job.arrangement.job_epoch()) {
+    return OnSaved(job, member, report.stopped(), context);
+  }
+  if (member.phase != MemberPhase::kStopping) return;
   const uint32_t preparing = job.arrangement.job_epoch();
-  const bool answers = epoch == member.assigned_epoch || epoch + 1 == preparing ||
-                       (member.assignment_uncertain && epoch < preparing);
-  if (!answers) return;
+  // An older one may still be under way, made before the assignment the rank acts in: where it
+  // stood then is not where it stands now (tests/model/recovery.pml, TAKE_ANY_OLDER).
+  if (epoch != member.assigned_epoch && epoch + 1 != preparing) return;
   member.stopped = report.stopped();
   if (report.stopped().has_state()) member.step = report.stopped().step();
   member.phase = MemberPhase::kStopped;

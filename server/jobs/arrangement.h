@@ -29,17 +29,26 @@ void BeginCollection(Job& job, Context& context);
 /// last steps where that is longer; step_deadline_seconds at most.
 std::chrono::steady_clock::duration StopLimit(const Job& job, const Settings& settings);
 
+/// Asks all ranks to stop after a step they agree on. Goes on in OnStopped.
+void AskToYield(Job& job, Context& context);
+
 /// Orders the member to stop and awaits its answer.
 void StopMember(Job& job, Member& member, Context& context);
 
 /// Writes the members into the arrangement in preparation.
 void StoreArrangement(Job& job, Context& context);
 
+/// Publishes that training goes on from `step`, below what was published already.
+void EmitRewound(Job& job, uint32_t step, const std::string& reason, Context& context);
+
 /// If every member is Ready or Stopped: decides the cut, stores the arrangement, assigns.
 void MaybeDecide(Job& job, Context& context);
 
 /// The member's assignment in the arrangement in force, again after its agent was away.
 v1::CoordinatorMessage AssignOrder(const Job& job, const Member& member, const Context& context);
+/// An empty order of that job_epoch to the member's process.
+v1::CoordinatorMessage OrderFor(const Job& job, const Member& member, uint32_t job_epoch);
+v1::CoordinatorMessage YieldOrder(const Job& job, const Member& member);
 v1::CoordinatorMessage StopOrder(const Job& job, const Member& member);
 v1::CoordinatorMessage ExitOrder(const Job& job, const Member& member);
 v1::CoordinatorMessage ResendOrder(const Job& job, const Member& member);

@@ -18,6 +18,12 @@ struct Order {
   v1::CoordinatorMessage message;
 };
 
+/// A folder below the artifact root of which only these entries are to stay.
+struct Sweep {
+  std::string folder;
+  std::vector<std::string> keep;
+};
+
 /// What one input did: writes that must be durable before anything of the rest may leave. Collected
 /// by the pure part of the core, carried out by Core::Commit. Jobs named here outlive it.
 class Changes {
@@ -40,7 +46,8 @@ class Changes {
   }
 
   bool empty() const {
-    return dirty_.empty() && orders.empty() && updates.empty() && acks.empty() && writes.empty();
+    return dirty_.empty() && orders.empty() && updates.empty() && acks.empty() && writes.empty() &&
+           obsolete_folders.empty() && sweeps.empty();
   }
 
   /// Serializes the touched records into `writes`. Call once, at the end.
@@ -53,6 +60,7 @@ class Changes {
   std::map<std::pair<std::string, std::string>, uint64_t> acks;
   /// Folders below the artifact root that no record names any more.
   std::vector<std::string> obsolete_folders;
+  std::vector<Sweep> sweeps;
   /// Devices, nodes or jobs changed in a way that may let a job start.
   bool schedule = false;
 

@@ -10,6 +10,7 @@
 #include "server/jobs/arrangement.h"
 #include "server/jobs/deadlines.h"
 #include "server/jobs/losses.h"
+#include "server/jobs/parking.h"
 #include "server/scheduler/scheduler.h"
 
 namespace tundish::jobs {
@@ -79,6 +80,9 @@ void Core::Leave(const Changes& changes) {
   if (parts_.remove_folder) {
     for (const std::string& folder : changes.obsolete_folders) parts_.remove_folder(folder);
   }
+  if (parts_.sweep_folder) {
+    for (const Sweep& sweep : changes.sweeps) parts_.sweep_folder(sweep);
+  }
 }
 
 /// An order for an agent that is away is dropped: its registration brings the ranks up to date.
@@ -135,7 +139,7 @@ void Core::Schedule(Context& context) {
   }
   scheduler::Input input{.now = context.now.wall};
   for (const auto& [id, job] : jobs_) {
-    if (job->record.state() == v1::PENDING && job->check.done) {
+    if (job->record.state() == v1::PENDING && job->check.done && !job->held) {
       input.pending.push_back(ToPending(*job));
     }
   }
@@ -166,6 +170,7 @@ void Core::Tick() {
                           committer_.backlog_bytes() <= parts_.settings.backlog_bound_bytes;
     for (const auto& [id, job] : jobs_) {
       if (job->members.empty()) continue;
+      if (keeps_up) AskForLeftReports(*job, context);
       if (keeps_up && CanBeHeard(*job, context)) {
         CheckDeadlines(*job, context);
       } else {
@@ -176,6 +181,15 @@ void Core::Tick() {
       parts_.observer->OnTick(jobs_, nodes_, committer_, context.now);
     }
   });
+}
+
+/// Reports that were not taken while the disk did not keep up.
+void Core::AskForLeftReports(Job& job, Context& context) {
+  for (Member& member : job.members) {
+    if (!std::exchange(member.reports_left, false)) continue;
+    member.gap_high = 0;
+    context.changes.Send(member.node, ResendOrder(job, member));
+  }
 }
 
 void Core::CheckNodes(Context& context) {
@@ -189,8 +203,9 @@ void Core::CheckNodes(Context& context) {
     }
     if (silent <= parts_.settings.lost_after) continue;
     for (const auto& [id, job] : jobs_) {
-      if (job->ended()) {
+      if (job->leaving()) {
         std::erase_if(job->members, [&](const Member& member) { return member.node == name; });
+        MaybePending(*job, context);
       } else if (MayGiveUp(*job, node, context.now)) {
         spdlog::warn("event=host_lost job={} node={}", id, name);
         OnHostLost(*job, name, context);

@@ -22,6 +22,7 @@
 #include "server/jobs/job.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/node_table.h"
+#include "server/jobs/parking.h"
 #include "server/jobs/settings.h"
 #include "server/jobs/stream_hub.h"
 #include "server/rendezvous/store_table.h"
@@ -58,6 +59,8 @@ class Core {
     Clock clock;
     /// Removes a folder below the artifact root, off the loop. May be empty.
     std::function<void(std::string)> remove_folder;
+    /// Removes all but the named entries of a folder there, likewise.
+    std::function<void(Sweep)> sweep_folder;
     /// Outlives the core. May be null.
     Observer* observer = nullptr;
   };
@@ -81,6 +84,10 @@ class Core {
   absl::StatusOr<v1::Job> GetJob(std::string_view job_id) const;
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request) const;
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request);
+  /// See RequestYield. Errors of GetJob; FailedPrecondition if the job has no devices to give back.
+  absl::Status YieldJob(std::string_view job_id, YieldReason reason, const std::string& message);
+  /// Ends the hold of a paused job. Errors of GetJob.
+  absl::Status LetJobGoOn(std::string_view job_id);
   absl::StatusOr<v1::ExplainJobResponse> ExplainJob(std::string_view job_id) const;
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(std::string_view job_id) const;
   v1::PlanJobResponse PlanJob(const v1::JobSpec& resolved) const;
@@ -153,6 +160,7 @@ class Core {
 
   void LoadJob(const store::StoredJob& stored, Context& context);
   void ResumeStage(Job& job, const v1::JobProgress& progress, Context& context);
+  static void AskForLeftReports(Job& job, Context& context);
   void CheckNodes(Context& context);
   bool MayGiveUp(const Job& job, const Node& node, Now now) const;
 

@@ -9,6 +9,7 @@
 #include "server/jobs/core.h"
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
+#include "server/jobs/parking.h"
 #include "server/jobs/reports.h"
 
 // What agents tell the core.
@@ -141,16 +142,16 @@ void Core::ReleaseMember(Node& node, const std::string& job_id, const std::strin
   Job* job = FindExact(job_id);
   Member* member = job == nullptr ? nullptr : job->FindMember(worker_id);
   if (member == nullptr || member->node != node.name) return;
-  if (job->ended()) {
-    OnEndedMemberGone(*job, *member, context);
+  if (job->leaving()) {
+    OnLeavingMemberGone(*job, *member, context);
   } else {
     OnMemberGone(*job, *member, loss, context);
   }
 }
 
 void Core::OnReports(Node& node, const v1::WorkerReports& reports, Context& context) {
-  // Left unacknowledged, reports come again; that bounds what waits for a slow disk.
-  if (committer_.backlog_bytes() > parts_.settings.backlog_bound_bytes) return;
+  // Left now and asked for again later: that bounds what waits for a slow disk.
+  const bool leave = committer_.backlog_bytes() > parts_.settings.backlog_bound_bytes;
   for (const v1::RankReport& report : reports.reports()) {
     Job* job = FindExact(report.job_id());
     Member* member = job == nullptr ? nullptr : job->FindMember(report.worker_id());
@@ -158,7 +159,11 @@ void Core::OnReports(Node& node, const v1::WorkerReports& reports, Context& cont
       OrderKill(node.name, report.worker_id(), report.job_id(), context);
       continue;
     }
-    OnReport(*job, *member, report, context);
+    if (leave) {
+      member->reports_left = true;
+    } else {
+      OnReport(*job, *member, report, context);
+    }
   }
 }
 
@@ -199,7 +204,7 @@ void Core::ReconcileNode(Node& node, const v1::Register& registration, Context& 
     for (const std::string& worker_id : expected) {
       Member* member = job->FindMember(worker_id);
       if (member == nullptr) continue;
-      if (job->ended()) {
+      if (job->leaving()) {
         ReleaseMember(node, id, worker_id, {}, context);
       } else if (!member->start_sent) {
         member->limit = context.now.steady + parts_.settings.start_limit;
@@ -218,7 +223,9 @@ void Core::Adopt(Job& job, Member& member, const v1::LiveWorker& worker, Context
   member.start_sent = true;
   member.pid = worker.pid();
   member.gap_high = 0;
-  if (job.record.state() == v1::SUCCEEDED) {
+  if (job.record.state() == v1::SUCCEEDED ||
+      (job.stage == Stage::kReleasing && member.kill_cause.empty())) {
+    member.limit = context.now.steady + parts_.settings.exit_limit;
     context.changes.Send(member.node, ExitOrder(job, member));
     return;
   }
@@ -230,11 +237,11 @@ void Core::Adopt(Job& job, Member& member, const v1::LiveWorker& worker, Context
   if (member.phase == MemberPhase::kForming) {
     context.changes.Send(member.node, AssignOrder(job, member, context));
   } else if (member.phase == MemberPhase::kStopping) {
-    member.assignment_uncertain = true;
     StopMember(job, member, context);
   } else if (member.phase == MemberPhase::kStarting) {
     member.limit = context.now.steady + parts_.settings.start_limit;
   }
+  RepeatParkingOrder(job, member, context);
 }
 
 }  // namespace tundish::jobs

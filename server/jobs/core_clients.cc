@@ -209,6 +209,25 @@ absl::StatusOr<v1::CancelJobResponse> Core::CancelJob(const v1::CancelJobRequest
   return response;
 }
 
+absl::Status Core::YieldJob(std::string_view job_id, YieldReason reason,
+                            const std::string& message) {
+  const absl::StatusOr<Job*> job = Find(job_id);
+  if (!job.ok()) return job.status();
+  bool asked = false;
+  Change([&](Context& context) { asked = RequestYield(**job, reason, message, context); });
+  if (asked || (*job)->held) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format("job {} is {} and has no devices to give back",
+                                                   (*job)->id(),
+                                                   v1::JobState_Name((*job)->record.state())));
+}
+
+absl::Status Core::LetJobGoOn(std::string_view job_id) {
+  const absl::StatusOr<Job*> job = Find(job_id);
+  if (!job.ok()) return job.status();
+  Change([&](Context& context) { LetGoOn(**job, context); });
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::ExplainJobResponse> Core::ExplainJob(std::string_view job_id) const {
   const absl::StatusOr<Job*> found = Find(job_id);
   if (!found.ok()) return found.status();

@@ -13,7 +13,8 @@ namespace {
 
 std::string OverdueCause(const Job& job, const Member& member) {
   if (!member.kill_cause.empty()) return member.kill_cause;
-  if (job.ended()) return "job_ended";
+  if (job.leaving()) return job.ended() ? "job_ended" : "job_released";
+  if (member.phase == MemberPhase::kSaving) return "save_deadline";
   return member.phase == MemberPhase::kStarting ? "start_deadline" : "stop_deadline";
 }
 
@@ -45,8 +46,8 @@ void CheckDeadlines(Job& job, Context& context) {
     if (!member.alive() || member.limit > context.now.steady) continue;
     if (member.missing) {
       context.nodes.Free(member.node, member.worker_id);
-      if (job.ended()) {
-        OnEndedMemberGone(job, member, context);
+      if (job.leaving()) {
+        OnLeavingMemberGone(job, member, context);
         return;  // the members are others now; the rest has its turn with the next tick
       }
       OnMemberGone(job, member, {.cause = "gone"}, context);

@@ -24,6 +24,7 @@ std::string_view MemberPhaseName(MemberPhase phase) {
       return "training";
     case MemberPhase::kStopping:
     case MemberPhase::kStopped:
+    case MemberPhase::kSaving:
       return "stopped";
     case MemberPhase::kFinished:
       return "finished";
@@ -77,6 +78,7 @@ v1::Job Job::Describe() const {
       rank->set_step(member.step);
     }
   }
+  if (!ended()) job.set_data(static_cast<uint32_t>(data()));
   job.set_step(progress.step());
   job.set_data_epoch(progress.data_epoch());
   if (progress.has_latest()) *job.mutable_latest() = progress.latest();

@@ -32,6 +32,8 @@ enum class MemberPhase {
   /// Told to stop; silent so far.
   kStopping,
   kStopped,
+  /// Stopped, and writing its state to disk.
+  kSaving,
   kFinished,
   /// The process is gone, or the job has ended.
   kGone,
@@ -55,20 +57,24 @@ struct Member {
   uint32_t step = 0;
   /// job_epoch of the last assignment ordered; 0 before the first.
   uint32_t assigned_epoch = 0;
-  /// The coordinator was away: the last assignment may not have arrived.
-  bool assignment_uncertain = false;
   /// The answer to the Stop in force.
   std::optional<v1::Stopped> stopped;
   /// StartWorker has left for the agent, or the agent knows the process.
   bool start_sent = false;
   /// Highest report number handled.
   uint64_t last_number = 0;
-  /// Highest number seen beyond a gap; 0: no gap. See OnReport.
+  /// Latest number seen beyond a gap; 0: no gap. See OnReport.
   uint64_t gap_high = 0;
+  /// Reports were left because the disk did not keep up; they have to be asked for.
+  bool reports_left = false;
   /// When the limit of what is awaited from it ends; max: nothing is awaited.
   std::chrono::steady_clock::time_point limit = std::chrono::steady_clock::time_point::max();
   /// Its agent came back without it; word of its exit may follow until `limit`.
   bool missing = false;
+  /// kSaving: what it was told to come to and write.
+  v1::StartPoint save_start;
+  /// Its answer to the last Save was that it could not.
+  bool save_failed = false;
   /// Set once a kill was ordered: why, in an incident's words ("step_deadline").
   std::string kill_cause;
 
@@ -84,6 +90,8 @@ enum class Stage {
   /// Assigned; not every member has Formed.
   kForming,
   kTraining,
+  /// State is kept in a checkpoint; processes leave, and then the job is PENDING.
+  kReleasing,
   kEnded,
 };
 
@@ -114,6 +122,12 @@ struct Job {
   /// When a kill of hung ranks is due; moved by every sign of progress.
   std::chrono::steady_clock::time_point progress_limit =
       std::chrono::steady_clock::time_point::max();
+  /// Its ranks have been asked to stop after a step they agree on.
+  bool yield_asked = false;
+  /// PENDING, and not to be placed; as progress.held.
+  bool held = false;
+  /// RECOVERING without enough devices: when it gives those it has back.
+  std::chrono::steady_clock::time_point wait_limit = std::chrono::steady_clock::time_point::max();
   /// Last StepDone heard.
   std::chrono::steady_clock::time_point last_advance;
 
@@ -140,6 +154,10 @@ struct Job {
   const v1::JobSpec& spec() const { return record.spec(); }
   int tensor() const { return spec().parallel().tensor(); }
   bool ended() const { return stage == Stage::kEnded; }
+  /// Its processes are to leave, and their ends disturb nobody.
+  bool leaving() const { return ended() || stage == Stage::kReleasing; }
+  /// Replicas of the arrangement: fewer than the spec's after a shrink.
+  int data() const { return static_cast<int>(members.size()) / tensor(); }
   Member* FindMember(std::string_view worker_id);
   int SlotOf(const Member& member) const { return member.dp * tensor() + member.tp; }
   /// `progress` as it has to be stored: with the reports that only memory holds.

@@ -6,7 +6,9 @@
 
 #include "runtime/base/ulid.h"
 #include "server/jobs/arrangement.h"
+#include "server/jobs/checkpoints.h"
 #include "server/jobs/metric_points.h"
+#include "server/jobs/parking.h"
 #include "server/spec/resolve.h"
 
 namespace tundish::jobs {
@@ -65,6 +67,7 @@ void Close(Job& job, v1::JobState state, const std::string& reason, const std::s
   job.stage = Stage::kEnded;
   job.steps.clear();
   job.shards.clear();
+  job.progress.clear_parking();
   SetState(job, state, reason, message, context.now, context.changes);
   context.changes.TouchProgress(job);
   context.rendezvous.Close(job.id());
@@ -84,6 +87,7 @@ void EndJob(Job& job, v1::JobState state, const std::string& reason, const std::
   }
   std::erase_if(job.members, [](const Member& member) { return !member.alive(); });
   for (Member& member : job.members) KillMember(job, member, "job_ended", context);
+  if (job.members.empty() && job.record.job_epoch() > 0) SweepCheckpoints(job, context);
 }
 
 void MaybeSucceed(Job& job, Context& context) {
@@ -101,10 +105,13 @@ void MaybeSucceed(Job& job, Context& context) {
   }
 }
 
-void OnEndedMemberGone(Job& job, Member& member, Context& context) {
+void OnLeavingMemberGone(Job& job, Member& member, Context& context) {
   member.phase = MemberPhase::kGone;
   std::erase_if(job.members, [](const Member& each) { return each.phase == MemberPhase::kGone; });
   context.changes.schedule = true;
+  if (!job.members.empty()) return;
+  if (job.ended()) SweepCheckpoints(job, context);
+  MaybePending(job, context);
 }
 
 }  // namespace tundish::jobs

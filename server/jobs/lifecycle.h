@@ -25,7 +25,7 @@ void EndJob(Job& job, v1::JobState state, const std::string& reason, const std::
 /// SUCCEEDED if every member has reported Finished; ranks are told to leave.
 void MaybeSucceed(Job& job, Context& context);
 
-/// A process of an ended job is gone.
-void OnEndedMemberGone(Job& job, Member& member, Context& context);
+/// A process of a job that has ended or gives its devices back is gone.
+void OnLeavingMemberGone(Job& job, Member& member, Context& context);
 
 }  // namespace tundish::jobs

@@ -8,6 +8,7 @@
 
 #include "server/jobs/arrangement.h"
 #include "server/jobs/lifecycle.h"
+#include "server/jobs/parking.h"
 
 namespace tundish::jobs {
 namespace {
@@ -79,14 +80,6 @@ bool CountFailure(Job& job, const Member& member, const Loss& loss, Context& con
   return false;
 }
 
-void EnterRecovering(Job& job, const std::string& reason, const std::string& message,
-                     Context& context) {
-  if (job.record.state() != v1::RECOVERING) {
-    SetState(job, v1::RECOVERING, reason, message, context.now, context.changes);
-  }
-  if (job.stage != Stage::kCollecting) BeginCollection(job, context);
-}
-
 void Vacate(Member& member) {
   member = {.dp = member.dp, .tp = member.tp, .phase = MemberPhase::kVacant};
 }
@@ -117,7 +110,27 @@ bool FindDevice(const Job& job, Member& member, const Context& context) {
   return true;
 }
 
+/// A process for the slot of one that is gone: on the same device, else wherever one is free. None
+/// for a job that is about to give its devices back.
+void Replace(Job& job, Member& member, Context& context) {
+  const Node* node = context.nodes.Find(member.node);
+  const bool reusable = node != nullptr && node->ready() && !node->drained;
+  if (reusable && !job.progress.has_parking()) {
+    StartMember(job, member, context);
+  } else {
+    Vacate(member);
+    FillVacancies(job, context);
+  }
+}
+
 }  // namespace
+
+void Regroup(Job& job, const std::string& reason, const std::string& message, Context& context) {
+  if (job.record.state() != v1::RECOVERING) {
+    SetState(job, v1::RECOVERING, reason, message, context.now, context.changes);
+  }
+  if (job.stage != Stage::kCollecting) BeginCollection(job, context);
+}
 
 void OnMemberGone(Job& job, Member& member, const Loss& loss, Context& context) {
   Loss named = loss;
@@ -129,19 +142,13 @@ void OnMemberGone(Job& job, Member& member, const Loss& loss, Context& context) 
   EmitLost(job, member, named, context);
   member.phase = MemberPhase::kGone;
   if (!CountFailure(job, member, named, context)) return;
-  const Node* node = context.nodes.Find(member.node);
-  const bool reusable = node != nullptr && node->ready() && !node->drained;
-  EnterRecovering(job, "rank_" + named.cause,
-                  fmt::format("rank dp={} tp={} on {} was lost ({})", member.dp, member.tp,
-                              member.node, named.cause),
-                  context);
-  if (reusable) {
-    StartMember(job, member, context);
-  } else {
-    Vacate(member);
-    FillVacancies(job, context);
-  }
+  Regroup(job, "rank_" + named.cause,
+          fmt::format("rank dp={} tp={} on {} was lost ({})", member.dp, member.tp, member.node,
+                      named.cause),
+          context);
+  Replace(job, member, context);
   StoreArrangement(job, context);
+  if (job.progress.has_parking()) MaybePark(job, context);
 }
 
 void OnHostLost(Job& job, const std::string& node, Context& context) {
@@ -157,12 +164,14 @@ void OnHostLost(Job& job, const std::string& node, Context& context) {
     Vacate(member);
   }
   if (first) return;
-  EnterRecovering(job, "rank_host_lost", fmt::format("host {} is lost", node), context);
+  Regroup(job, "rank_host_lost", fmt::format("host {} is lost", node), context);
   FillVacancies(job, context);
   StoreArrangement(job, context);
+  if (job.progress.has_parking()) MaybePark(job, context);
 }
 
 void FillVacancies(Job& job, Context& context) {
+  if (job.progress.has_parking()) return;
   bool filled = false;
   for (Member& member : job.members) {
     if (member.phase != MemberPhase::kVacant || !FindDevice(job, member, context)) continue;
@@ -177,10 +186,10 @@ void OnDisturbance(Job& job, Member& member, const std::string& cause, const std
   const Loss loss{.cause = cause, .detail = detail};
   NoteIncident(job, member, loss, context);
   if (!CountFailure(job, member, loss, context)) return;
-  EnterRecovering(job, cause,
-                  fmt::format("rank dp={} tp={} on {}: {}{}{}", member.dp, member.tp, member.node,
-                              cause, detail.empty() ? "" : ": ", detail),
-                  context);
+  Regroup(job, cause,
+          fmt::format("rank dp={} tp={} on {}: {}{}{}", member.dp, member.tp, member.node, cause,
+                      detail.empty() ? "" : ": ", detail),
+          context);
 }
 
 void NoteCut(Job& job, uint32_t cut_step, uint32_t steps_lost, std::string_view restored_from,
@@ -217,6 +226,28 @@ void CloseIncident(Job& job, Context& context) {
   event.set_reason(incident->restored_from());
   event.set_message(fmt::format("recovered from {} in {:.0f} ms, {} steps lost", incident->cause(),
                                 incident->total_ms(), incident->steps_lost()));
+  *event.mutable_incident() = *incident;
+  job.open_incident = -1;
+  Emit(job, std::move(event), context.now, context.changes);
+}
+
+void NoteReleased(Job& job, uint32_t step, Context& context) {
+  v1::Incident* incident = OpenIncidentOf(job);
+  if (incident == nullptr) return;
+  incident->set_cut_step(step);
+  incident->set_replacement("released");
+  if (incident->restored_from().empty()) {
+    incident->set_restored_from(step > 0 ? "checkpoint" : "start");
+  }
+  incident->set_quiesce_ms(MillisecondsSince(job.incident_began, context.now));
+  incident->set_total_ms(incident->detect_ms() + incident->quiesce_ms());
+  incident->set_closed(true);
+  StoreIncident(job, *incident, context);
+  v1::JobEvent event;
+  event.set_type("released");
+  event.set_reason(job.progress.parking().reason());
+  event.set_message(fmt::format("gives its devices back {:.0f} ms after {}", incident->total_ms(),
+                                incident->cause()));
   *event.mutable_incident() = *incident;
   job.open_incident = -1;
   Emit(job, std::move(event), context.now, context.changes);

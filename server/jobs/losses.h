@@ -33,11 +33,16 @@ void FillVacancies(Job& job, Context& context);
 void OnDisturbance(Job& job, Member& member, const std::string& cause, const std::string& detail,
                    Context& context);
 
+/// Stops everybody and forms the groups again without counting a failure; RECOVERING meanwhile.
+void Regroup(Job& job, const std::string& reason, const std::string& message, Context& context);
+
 /// Milestones of the open incident; do nothing when there is none.
 void NoteCut(Job& job, uint32_t cut_step, uint32_t steps_lost, std::string_view restored_from,
              Context& context);
 void NoteFormed(Job& job, Context& context);
 /// Closes it and publishes "recovered".
 void CloseIncident(Job& job, Context& context);
+/// The job gives its devices back instead of recovering: closes it and publishes "released".
+void NoteReleased(Job& job, uint32_t step, Context& context);
 
 }  // namespace tundish::jobs

@@ -30,7 +30,6 @@ void RestoreMembers(Job& job, const v1::JobProgress& progress, const Context& co
     }
     member.last_number = acked->second;
     member.start_sent = true;
-    member.assignment_uncertain = true;
     member.phase = job.record.job_epoch() == 0 ? MemberPhase::kReady : MemberPhase::kTraining;
     member.step = progress.step();
     member.assigned_epoch = job.record.job_epoch();
@@ -81,9 +80,14 @@ void Core::LoadJob(const store::StoredJob& stored, Context& context) {
     job.stage = Stage::kEnded;
     return;
   }
-  if (!stored.arrangement) return;  // PENDING
+  job.held = job.progress.held();
+  if (!stored.arrangement) return;  // PENDING, and never had ranks
 
   job.arrangement = *stored.arrangement;
+  if (job.record.state() == v1::PENDING) {
+    RestorePoints(job);
+    return;
+  }
   if (job.arrangement.has_known_sums()) {
     job.known_sums = {job.arrangement.known_sums_step(), job.arrangement.known_sums()};
   }
@@ -109,7 +113,9 @@ void Core::LoadJob(const store::StoredJob& stored, Context& context) {
 void Core::ResumeStage(Job& job, const v1::JobProgress& progress, Context& context) {
   const uint32_t epoch = job.arrangement.job_epoch();
   const bool decided = !job.arrangement.starts().empty();
-  if (decided && progress.formed_epoch() == epoch) {
+  if (progress.parking().released()) {
+    job.stage = Stage::kReleasing;
+  } else if (decided && progress.formed_epoch() == epoch) {
     job.stage = Stage::kTraining;
     std::vector<std::string> workers;
     for (Member& member : job.members) {
@@ -121,6 +127,7 @@ void Core::ResumeStage(Job& job, const v1::JobProgress& progress, Context& conte
     }
     rendezvous_.Open(job.id(), epoch, workers);
     MoveProgressLimit(job, context);
+    if (progress.has_parking()) AskToYield(job, context);
   } else if (job.record.job_epoch() == 0) {
     job.stage = Stage::kCollecting;  // nobody was assigned yet
     rendezvous_.Fence(job.id(), epoch);

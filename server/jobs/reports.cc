@@ -9,6 +9,7 @@
 
 #include "runtime/base/utf8.h"
 #include "server/jobs/arrangement.h"
+#include "server/jobs/checkpoints.h"
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/metric_points.h"
@@ -17,14 +18,6 @@ namespace tundish::jobs {
 namespace {
 
 constexpr size_t kMaxLogText = 8 << 10;
-
-/// True if a report about committed step number `steps` of an arrangement still counts: the
-/// arrangement is the one in force, or its cut kept that step.
-bool Counts(const Job& job, uint32_t job_epoch, uint32_t steps) {
-  if (job_epoch == job.record.job_epoch()) return true;
-  const auto cut = job.cuts.find(job_epoch);
-  return cut != job.cuts.end() && steps <= cut->second;
-}
 
 void OnStepDone(Job& job, Member& member, const v1::RankReport& report, Context& context) {
   const uint32_t step = report.step().step();
@@ -58,58 +51,6 @@ void OnEvaluation(Job& job, const v1::RankReport& report, Context& context) {
   Emit(job, std::move(event), context.now, context.changes);
 }
 
-/// Keeps the newest `keep_last` checkpoints; folders of older ones may go.
-void Prune(Job& job, Context& context) {
-  const size_t keep = std::max<uint32_t>(1, job.spec().checkpoints().keep_last());
-  while (job.checkpoints.size() > keep) {
-    const v1::Artifact& oldest = job.checkpoints.front().artifact();
-    context.changes.writes.DeleteCheckpoint(job.id(), oldest.step());
-    context.changes.obsolete_folders.push_back(oldest.path());
-    job.checkpoints.erase(job.checkpoints.begin());
-  }
-}
-
-void PublishCheckpoint(Job& job, const std::string& folder, const StepReports& reports,
-                       Context& context) {
-  v1::CheckpointRecord record;
-  record.set_job_id(job.id());
-  record.set_job_epoch(reports.begin()->second.job_epoch());
-  *record.mutable_time() = ToTimestamp(context.now.wall);
-  v1::Artifact* artifact = record.mutable_artifact();
-  artifact->set_kind("checkpoint");
-  artifact->set_path(folder);
-  artifact->set_step(reports.begin()->second.checkpoint().step());
-  uint64_t bytes = 0;
-  for (const auto& [tp, report] : reports) bytes += report.checkpoint().bytes();
-  artifact->set_bytes(bytes);
-  if (reports.size() == 1) artifact->set_sha256(reports.begin()->second.checkpoint().sha256());
-
-  const uint32_t step = artifact->step();
-  std::erase_if(job.checkpoints,
-                [step](const auto& other) { return other.artifact().step() == step; });
-  const auto place = std::ranges::upper_bound(
-      job.checkpoints, step, {}, [](const auto& other) { return other.artifact().step(); });
-  job.checkpoints.insert(place, record);
-  context.changes.writes.PutCheckpoint(record);
-  v1::JobEvent event;
-  event.set_type("checkpoint");
-  event.set_reason("all_shards_durable");
-  event.set_message(fmt::format("state after {} steps is in {}", step, folder));
-  *event.mutable_artifact() = record.artifact();
-  Emit(job, std::move(event), context.now, context.changes);
-  Prune(job, context);
-}
-
-void OnCheckpoint(Job& job, const Member& member, const v1::RankReport& report, Context& context) {
-  const v1::CheckpointWritten& written = report.checkpoint();
-  if (!Counts(job, report.job_epoch(), written.step())) return;
-  StepReports& shards = job.shards[written.path()];
-  shards[member.tp] = report;
-  if (std::ssize(shards) < job.tensor()) return;
-  const auto complete = job.shards.extract(written.path());
-  PublishCheckpoint(job, complete.key(), complete.mapped(), context);
-}
-
 void OnFinished(Job& job, Member& member, const v1::RankReport& report, Context& context) {
   const bool together = job.stage == Stage::kForming || job.stage == Stage::kTraining;
   if (report.job_epoch() != job.record.job_epoch() || !together) return;
@@ -140,6 +81,21 @@ void OnFinished(Job& job, Member& member, const v1::RankReport& report, Context&
   MaybeSucceed(job, context);
 }
 
+/// What a rank cannot do, another could not either; only a damaged checkpoint leaves a way: back to
+/// the one before, which costs no failure of the budget, since checkpoints are few.
+void OnFailed(Job& job, Member& member, const v1::RankReport& report, Context& context) {
+  const v1::RankFailed& failed = report.failed();
+  const std::string message = fmt::format("rank dp={} tp={} on {}: {}", member.dp, member.tp,
+                                          member.node, failed.message());
+  if (failed.reason() != "checkpoint_unreadable") {
+    return EndJob(job, v1::FAILED, failed.reason(), message, context);
+  }
+  const int slot = job.SlotOf(member);
+  if (report.job_epoch() != job.record.job_epoch() || slot >= job.arrangement.starts_size()) return;
+  MarkDamaged(job, job.arrangement.starts(slot).checkpoint().path(), failed.message(), context);
+  Regroup(job, failed.reason(), message, context);
+}
+
 void OnLog(Job& job, const Member& member, const v1::RankReport& report, Context& context) {
   v1::LogLine line = report.log();
   line.set_dp(member.dp);
@@ -162,14 +118,11 @@ void Handle(Job& job, Member& member, const v1::RankReport& report, Context& con
     case v1::RankReport::kEvaluation:
       return OnEvaluation(job, report, context);
     case v1::RankReport::kCheckpoint:
-      return OnCheckpoint(job, member, report, context);
+      return OnShardWritten(job, member, report, context);
     case v1::RankReport::kFinished:
       return OnFinished(job, member, report, context);
     case v1::RankReport::kFailed:
-      return EndJob(job, v1::FAILED, report.failed().reason(),
-                    fmt::format("rank dp={} tp={} on {}: {}", member.dp, member.tp, member.node,
-                                report.failed().message()),
-                    context);
+      return OnFailed(job, member, report, context);
     case v1::RankReport::kLog:
       return OnLog(job, member, report, context);
     case v1::RankReport::kHello:
@@ -178,20 +131,22 @@ void Handle(Job& job, Member& member, const v1::RankReport& report, Context& con
   }
 }
 
-/// True if the report is the next one, or the first of a repetition that starts above a gap.
-bool InOrder(Job& job, Member& member, uint64_t number, Context& context) {
-  const bool next = number == member.last_number + 1;
-  const bool repeats_above_gap = member.gap_high != 0 && number <= member.gap_high;
-  if (next || repeats_above_gap) {
-    if (!next) {
+/// True if nothing that lies before the report will still come. Otherwise everything is asked for
+/// again, once for each repetition: numbers only fall when one begins.
+bool InOrder(Job& job, Member& member, const v1::RankReport& report, Context& context) {
+  const uint64_t number = report.number();
+  if (report.after() <= member.last_number) {
+    if (number != member.last_number + 1) {
       spdlog::warn("event=reports_lost job={} worker={} first={} last={}", job.id(),
                    member.worker_id, member.last_number + 1, number - 1);
     }
     member.gap_high = 0;
     return true;
   }
-  if (member.gap_high == 0) context.changes.Send(member.node, ResendOrder(job, member));
-  member.gap_high = std::max(member.gap_high, number);
+  if (member.gap_high == 0 || number <= member.gap_high) {
+    context.changes.Send(member.node, ResendOrder(job, member));
+  }
+  member.gap_high = number;
   return false;
 }
 
@@ -200,7 +155,7 @@ bool InOrder(Job& job, Member& member, uint64_t number, Context& context) {
 void OnReport(Job& job, Member& member, const v1::RankReport& report, Context& context) {
   const uint64_t number = report.number();
   if (number == 0) return;
-  if (number > member.last_number && !InOrder(job, member, number, context)) return;
+  if (number > member.last_number && !InOrder(job, member, report, context)) return;
   const std::string worker_id = member.worker_id;
   const std::string node = member.node;
   if (number > member.last_number) {

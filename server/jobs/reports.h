@@ -9,7 +9,8 @@ namespace tundish::jobs {
 
 /// One report of a current member. Handles each number once and in order: a duplicate is
 /// acknowledged again, a report beyond a gap is left and everything unacknowledged asked for again.
-/// A rank that lost reports by its own bound starts its repetition above the gap; that is accepted.
+/// Exact: a report is taken if and only if its sender kept nothing between it and the last one
+/// taken (RankReport.after), so nothing is lost but what the rank itself gave up.
 void OnReport(Job& job, Member& member, const v1::RankReport& report, Context& context);
 
 /// Takes up a report that a stored progress holds, at a restart.

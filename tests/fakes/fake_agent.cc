@@ -147,7 +147,23 @@ void FakeAgent::HandleOrder(const v1::RankOrder& order) {
       report.mutable_stopped()->set_step(rank.step);
       report.mutable_stopped()->set_phase(rank.reduced ? v1::REDUCED : v1::COMPUTING);
       report.mutable_stopped()->set_has_state(rank.has_state);
+      if (rank.has_state && rank.step > 0) {
+        for (int tp = 0; tp < rank.tensor; ++tp) {
+          report.mutable_stopped()->mutable_committed_sums()->add_norm_squared_bits(rank.step);
+          report.mutable_stopped()->mutable_committed_sums()->add_norm_known(true);
+        }
+      }
+      report.set_job_epoch(order.job_epoch());  // whatever it acted in
       return Report(order.worker_id(), std::move(report));
+    }
+    case v1::RankOrder::kYield:
+      log_.push_back("yield");
+      if (order.job_epoch() == rank.job_epoch) rank.yields = true;
+      return;
+    case v1::RankOrder::kSave: {
+      log_.push_back("save");
+      if (!manners_.answer_save) return;
+      return Save(order.worker_id(), order);
     }
     case v1::RankOrder::kExit: {
       log_.push_back("exit");
@@ -161,7 +177,7 @@ void FakeAgent::HandleOrder(const v1::RankOrder& order) {
     case v1::RankOrder::kResend: {
       log_.push_back("resend");
       const auto reports = rank.unacknowledged;
-      for (const auto& [number, report] : reports) SendAgain(report);
+      for (const auto& [number, report] : reports) SendKept(rank, report);
       return;
     }
     default:
@@ -180,6 +196,9 @@ void FakeAgent::Assign(const std::string& worker_id, const v1::RankOrder& order)
   rank.total_steps = assign.total_steps();
   rank.has_state = true;
   rank.reduced = false;
+  rank.yields = false;
+  rank.data = assign.spec().parallel().data();
+  rank.tensor = assign.spec().parallel().tensor();
   ++rank.assignments;
   rank.start_kind = assign.start().has_fresh()     ? "fresh"
                     : assign.start().has_keep()    ? "keep"
@@ -197,9 +216,16 @@ void FakeAgent::Report(const std::string& worker_id, v1::RankReport report) {
   Rank& rank = ranks_.at(worker_id);
   report.set_worker_id(worker_id);
   report.set_job_id(rank.job_id);
-  report.set_job_epoch(rank.job_epoch);
+  if (report.job_epoch() == 0) report.set_job_epoch(rank.job_epoch);
   report.set_number(++rank.number);
   rank.unacknowledged[report.number()] = report;
+  SendKept(rank, report);
+}
+
+void FakeAgent::SendKept(const Rank& rank, v1::RankReport report) {
+  if (manners_.lose_reports) return;
+  const auto here = rank.unacknowledged.lower_bound(report.number());
+  report.set_after(here == rank.unacknowledged.begin() ? 0 : std::prev(here)->first);
   SendAgain(report);
 }
 
@@ -222,12 +248,56 @@ void FakeAgent::StepOne(const std::string& worker_id) {
   Report(worker_id, std::move(report));
 }
 
+void FakeAgent::Save(const std::string& worker_id, const v1::RankOrder& order) {
+  Rank& rank = ranks_.at(worker_id);
+  const v1::Save& save = order.save();
+  rank.step = save.start().step();
+  rank.reduced = false;
+  rank.saved_from = save.start().has_commit() ? "commit" : "keep";
+  if (manners_.can_save) {
+    v1::RankReport written;
+    written.set_job_epoch(order.job_epoch());
+    written.mutable_checkpoint()->set_step(rank.step);
+    written.mutable_checkpoint()->set_path(
+        fmt::format("{}/checkpoints/e{}-step{}", rank.job_id, order.job_epoch(), rank.step));
+    Report(worker_id, written);
+  }
+  v1::RankReport report;
+  report.mutable_stopped()->set_step(rank.step);
+  report.mutable_stopped()->set_phase(v1::COMPUTING);
+  report.mutable_stopped()->set_has_state(true);
+  report.mutable_stopped()->set_saved(manners_.can_save);
+  report.set_job_epoch(order.job_epoch());
+  if (ranks_.contains(worker_id)) Report(worker_id, report);
+}
+
 void FakeAgent::Step(const std::string& job_id) {
   std::vector<std::string> training;
+  bool yields = false;
   for (const auto& [id, rank] : ranks_) {
-    if (rank.job_id == job_id && rank.formed) training.push_back(id);
+    if (rank.job_id != job_id || !rank.formed) continue;
+    training.push_back(id);
+    yields = yields || rank.yields;
   }
   for (const std::string& id : training) StepOne(id);
+  if (yields) AgreeToStop(job_id);
+}
+
+void FakeAgent::AgreeToStop(const std::string& job_id) {
+  std::vector<std::string> training;
+  for (auto& [id, rank] : ranks_) {
+    if (rank.job_id != job_id || !rank.formed || rank.step >= rank.total_steps) continue;
+    rank.formed = false;
+    training.push_back(id);
+  }
+  for (const std::string& id : training) {
+    v1::RankReport report;
+    report.mutable_stopped()->set_step(ranks_.at(id).step);
+    report.mutable_stopped()->set_phase(v1::COMPUTING);
+    report.mutable_stopped()->set_has_state(true);
+    report.mutable_stopped()->set_agreed(true);
+    Report(id, report);
+  }
 }
 
 void FakeAgent::Finish(const std::string& job_id) {

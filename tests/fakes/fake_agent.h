@@ -34,6 +34,13 @@ class FakeAgent {
     uint32_t total_steps = 0;
     uint32_t assignments = 0;
     std::string start_kind;
+    /// Asked to yield: stops, with all others, after its next step.
+    bool yields = false;
+    /// How it came to what it saved: "keep" or "commit".
+    std::string saved_from;
+    /// Degrees of the arrangement, as it was told.
+    int data = 0;
+    int tensor = 0;
   };
 
   /// What ranks and the agent do by themselves when an order comes.
@@ -42,6 +49,10 @@ class FakeAgent {
     bool become_ready = true;
     bool form = true;
     bool answer_stop = true;
+    bool answer_save = true;
+    /// Reports get lost on the way; ranks keep them.
+    bool lose_reports = false;
+    bool can_save = true;
     bool exit_when_told = true;
     bool die_when_killed = true;
     std::string data_error;
@@ -67,6 +78,8 @@ class FakeAgent {
   /// Every formed rank of the job commits its next step and reports it.
   void Step(const std::string& job_id);
   void StepOne(const std::string& worker_id);
+  /// Formed ranks of the job stop together, as after a step with a Yield in the control vector.
+  void AgreeToStop(const std::string& job_id);
   /// Every rank of the job reports Finished; (0, 0) with a model.
   void Finish(const std::string& job_id);
   void Report(const std::string& worker_id, v1::RankReport report);
@@ -93,6 +106,8 @@ class FakeAgent {
   void Handle(const v1::CoordinatorMessage& message);
   void HandleOrder(const v1::RankOrder& order);
   void Assign(const std::string& worker_id, const v1::RankOrder& order);
+  void Save(const std::string& worker_id, const v1::RankOrder& order);
+  void SendKept(const Rank& rank, v1::RankReport report);
   void Send(v1::AgentMessage message);
 
   const std::string name_;

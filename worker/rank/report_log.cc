@@ -19,7 +19,11 @@ void ReportLog::AckUpTo(uint64_t number) {
 }
 
 const v1::RankReport* ReportLog::TakeNext() {
-  return next_ < reports_.size() ? &reports_[next_++] : nullptr;
+  if (next_ == reports_.size()) return nullptr;
+  v1::RankReport& report = reports_[next_];
+  report.set_after(next_ > 0 ? reports_[next_ - 1].number() : 0);
+  ++next_;
+  return &report;
 }
 
 void ReportLog::GiveUpOne() {

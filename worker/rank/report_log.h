@@ -27,7 +27,8 @@ class ReportLog {
   /// Everything still held is to be sent again.
   void Rewind() { next_ = 0; }
 
-  /// The next report to send, in order of numbers; null when all are sent. Counts as sent then.
+  /// The next report to send, in order of numbers, with `after` naming the one held before it; null
+  /// when all are sent. Counts as sent then.
   const v1::RankReport* TakeNext();
 
   size_t held() const { return reports_.size(); }

@@ -80,6 +80,7 @@ class CoreHarness : public testing::Test {
                     .settings = settings_,
                     .clock = [this] { return now_; },
                     .remove_folder = [this](std::string folder) { removed_.push_back(folder); },
+                    .sweep_folder = [this](Sweep sweep) { sweeps_.push_back(sweep); },
                     .observer = nullptr});
     const absl::Status loaded = core_->Load();
     ASSERT_TRUE(loaded.ok()) << loaded;
@@ -184,6 +185,7 @@ class CoreHarness : public testing::Test {
   std::unique_ptr<store::Store> store_;
   std::map<std::string, std::unique_ptr<fakes::FakeAgent>> agents_;
   std::vector<std::string> removed_;
+  std::vector<Sweep> sweeps_;
   std::unique_ptr<Core> core_;
 };
 

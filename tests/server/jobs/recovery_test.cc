@@ -226,6 +226,37 @@ TEST_F(RecoveryTest, AnAgentsReturnAdoptsKillsAndMisses) {
   EXPECT_EQ(Points(id), UpTo(10));
 }
 
+TEST_F(RecoveryTest, AnOldAnswerIsNotTakenForWhereARankStandsNow) {
+  const std::string id = Run(1, 2, 2);
+  agent_->Kill(agent_->WorkerAt(id, 1, 0));
+  Settle();
+  agent_->Step(id);
+  Settle();
+  ASSERT_EQ(Get(id).job_epoch(), 2u);
+  agent_->manners().answer_stop = false;
+  agent_->Kill(agent_->WorkerAt(id, 1, 0));
+  Settle();
+  agent_->Disconnect();
+  agent_->Connect(*core_);
+  Settle();
+  // Its second answer to the stop of arrangement 1, which it made before it began arrangement 2.
+  const std::string survivor = agent_->WorkerAt(id, 0, 0);
+  agent_->ranks().at(survivor).job_epoch = 1;
+  v1::RankReport report;
+  report.mutable_stopped()->set_step(2);
+  report.mutable_stopped()->set_has_state(true);
+  agent_->Report(survivor, report);
+  agent_->ranks().at(survivor).job_epoch = 2;
+  Settle();
+  EXPECT_EQ(Get(id).job_epoch(), 2u) << "its own answer is still awaited";
+  agent_->manners().answer_stop = true;
+  agent_->Disconnect();
+  agent_->Connect(*core_);
+  Settle();
+  RunToTheEnd(id);
+  EXPECT_EQ(Points(id), UpTo(10));
+}
+
 TEST_F(RecoveryTest, AnAgentThatIsAwayDisturbsNobody) {
   const std::string id = Run(1, 2, 1);
   agent_->Disconnect();
@@ -273,6 +304,7 @@ TEST_F(RecoveryTest, ReportsAreHandledOnceAndInOrder) {
   log.set_job_epoch(1);
   log.set_number(agent_->ranks().at(worker).number);
   agent_->SendAgain(log);
+  log.set_after(log.number() + 1);
   log.set_number(log.number() + 2);  // beyond a gap: asked for again, not handled
   log.mutable_log()->set_text("too early");
   agent_->SendAgain(log);
