@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test format sanitize parity bench-data clean
+.PHONY: help setup build demo test model format sanitize parity bench-data clean
 
 help:
 	@echo "make demo      set up, build, train the solar-cell job on 4 CPU ranks and follow it"
@@ -11,6 +11,7 @@ help:
 	@echo "make sanitize  build and run the tests free of LibTorch under ASan and UBSan"
 	@echo "make parity    make timm's and transformers' reference outputs anew and check ours against them (4.7 GB)"
 	@echo "make bench-data compare the loader with torchvision and bare decoding on one core (4.7 GB)"
+	@echo "make model     search the recovery protocol's model with larger bounds (minutes, some GB)"
 	@echo "make format    clang-format over the tree"
 
 setup:
@@ -27,6 +28,9 @@ demo: build
 
 test: build
 	cd $(BUILD) && ctest --output-on-failure --timeout 600
+
+model: setup
+	tests/model/check.sh large
 
 sanitize: setup
 	cmake -S . -B build-asan -G Ninja -DTUNDISH_SANITIZE=ON $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
