@@ -5,12 +5,14 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/recovery/rows.h"
 #include "tests/server/recovery/reachable.h"
 
 namespace tundish::recovery {
@@ -231,6 +233,8 @@ std::string ShowStandings(const Standings& ranks, int tensor, const std::set<int
 /// sums, with sends and receives that match. Returns the first thing wrong.
 std::string CheckCut(const CutInput& input, const Cut& cut) {
   const int tensor = input.tensor;
+  std::optional<std::string> true_sums;
+  if (cut.step > 0) true_sums = AllSums(tensor, cut.step - 1).SerializeAsString();
   for (int i = 0; i < std::ssize(input.members); ++i) {
     const v1::StartPoint& start = cut.starts[i];
     const auto& member = input.members[i];
@@ -243,7 +247,7 @@ std::string CheckCut(const CutInput& input, const Cut& cut) {
       if (!alive || member->phase() != v1::REDUCED || member->step() + 1 != cut.step) {
         return "commits what it has not reduced";
       }
-      if (start.commit().SerializeAsString() != AllSums(tensor, cut.step - 1).SerializeAsString()) {
+      if (start.commit().SerializeAsString() != *true_sums) {
         return "commits with wrong sums: " + start.commit().ShortDebugString();
       }
     }
@@ -288,22 +292,34 @@ class ReachableCutTest : public testing::TestWithParam<Shape> {
  protected:
   static constexpr std::uint32_t kBase = 5;
 
-  CutInput InputOf(const Standings& ranks, const std::set<int>& dead) const {
+  CutInput InputOf(const Standings& ranks) const {
     CutInput input{.tensor = GetParam().tensor, .data = GetParam().data};
     for (int i = 0; i < std::ssize(ranks); ++i) {
-      if (dead.contains(i)) {
-        input.members.push_back(std::nullopt);
-      } else {
-        input.members.push_back(
-            Rank(input.tensor, i % input.tensor, kBase + ranks[i].step, ranks[i].reduced));
-      }
+      input.members.push_back(
+          Rank(input.tensor, i % input.tensor, kBase + ranks[i].step, ranks[i].reduced));
     }
     return input;
   }
 
-  /// Checks one vector with these ranks dead.
-  std::string Check(const Standings& ranks, const std::set<int>& dead) const {
-    const CutInput input = InputOf(ranks, dead);
+  /// All vectors; of more than 3 x 3 ranks, one for each order of rows and columns.
+  static std::vector<Standings> Vectors() {
+    const auto [tensor, data] = GetParam();
+    return Reachable(tensor, data, tensor * data > 9 ? Equals::kRowsAndColumns : Equals::kRows);
+  }
+
+  /// Checks one vector, given by its input, with these ranks dead.
+  std::string Check(CutInput& input, const std::set<int>& dead) const {
+    std::vector<std::optional<v1::Stopped>> last_words;
+    for (const int rank : dead) {
+      last_words.push_back(std::exchange(input.members[rank], std::nullopt));
+    }
+    std::string wrong = CheckWithout(input, dead);
+    auto back = last_words.begin();
+    for (const int rank : dead) input.members[rank] = std::move(*back++);
+    return wrong;
+  }
+
+  std::string CheckWithout(const CutInput& input, const std::set<int>& dead) const {
     const auto cut = DecideCut(input);
     if (!cut.ok()) return std::string(cut.status().message());
     const auto largest = LargestCut(input);
@@ -332,10 +348,11 @@ class ReachableCutTest : public testing::TestWithParam<Shape> {
 
 TEST_P(ReachableCutTest, OneFailureLosesNoStep) {
   const auto [tensor, data] = GetParam();
-  const auto vectors = Reachable(tensor, data);
+  const auto vectors = Vectors();
   for (const Standings& ranks : vectors) {
+    CutInput input = InputOf(ranks);
     for (int dead = 0; dead < tensor * data; ++dead) {
-      const std::string wrong = Check(ranks, {dead});
+      const std::string wrong = Check(input, {dead});
       ASSERT_EQ(wrong, "") << ShowStandings(ranks, tensor, {dead});
     }
   }
@@ -344,20 +361,73 @@ TEST_P(ReachableCutTest, OneFailureLosesNoStep) {
 
 TEST_P(ReachableCutTest, TwoFailuresTakeTheLargestStepThatIsLeft) {
   const auto [tensor, data] = GetParam();
-  for (const Standings& ranks : Reachable(tensor, data)) {
+  for (const Standings& ranks : Vectors()) {
+    CutInput input = InputOf(ranks);
     for (int first = 0; first < tensor * data; ++first) {
       for (int second = first + 1; second < tensor * data; ++second) {
-        const std::string wrong = Check(ranks, {first, second});
+        const std::string wrong = Check(input, {first, second});
         ASSERT_EQ(wrong, "") << ShowStandings(ranks, tensor, {first, second});
       }
     }
   }
 }
 
+TEST_P(ReachableCutTest, TheRowsThatAreLeftLoseNoStepEither) {
+  const auto [tensor, data] = GetParam();
+  if (data == 1) GTEST_SKIP() << "no replica is left";
+  for (const Standings& ranks : Vectors()) {
+    const CutInput input = InputOf(ranks);
+    for (int dead = 0; dead < tensor * data; ++dead) {
+      std::vector<Place> places;
+      for (const auto& member : input.members) places.push_back({true, member});
+      places[dead] = {};
+      const std::vector<int> rows = WholeRows(tensor, places);
+      ASSERT_EQ(std::ssize(rows), tensor * (data - 1));
+      CutInput left{.tensor = tensor, .data = data - 1};
+      for (const int slot : rows) left.members.push_back(input.members[slot]);
+      const auto cut = DecideCut(left);
+      ASSERT_TRUE(cut.ok()) << cut.status();
+      ASSERT_EQ(cut->source, Source::kSurvivor) << ShowStandings(ranks, tensor, {dead});
+      ASSERT_GE(cut->step, kBase) << ShowStandings(ranks, tensor, {dead});
+      ASSERT_EQ(CheckCut(left, *cut), "") << ShowStandings(ranks, tensor, {dead});
+    }
+  }
+}
+
+TEST(WholeRowsTest, KeepsWholeRowsAndPutsTheRestTogether) {
+  struct Case {
+    const char* name;
+    int tensor;
+    const char* members;  // as Parse; '-' is an empty place
+    std::vector<int> want;
+  };
+  const Case cases[] = {
+      {"nobody is missing", 2, "5 5 5 5", {0, 1, 2, 3}},
+      {"row 0 is left out", 2, "- 5 5 5", {2, 3}},
+      {"two halves make one", 2, "- 5 5 - 5 5", {4, 5, 2, 1}},
+      {"the most advanced first", 2, "- 5 5r - - 6 5 -", {2, 5, 6, 1}},
+      {"of more than there are rows, too", 2, "- 5 5r - - 6", {2, 5}},
+      {"a rank without state comes last", 1, "? - 5", {0, 2}},
+      {"a tp has nobody", 2, "- 5 - 5", {}},
+      {"everybody is missing", 1, "- -", {}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const std::string text = c.members;
+    const int ranks = static_cast<int>(std::ranges::count(text, ' ')) + 1;
+    std::vector<Place> places;
+    for (const auto& member : Parse(c.tensor, ranks / c.tensor, c.members).members) {
+      places.push_back({member.has_value(), member});
+    }
+    EXPECT_EQ(WholeRows(c.tensor, places), c.want);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, ReachableCutTest,
-                         testing::Values(Shape{1, 1}, Shape{2, 1}, Shape{3, 1}, Shape{1, 2},
-                                         Shape{2, 2}, Shape{3, 2}, Shape{1, 3}, Shape{2, 3},
-                                         Shape{3, 3}),
+                         testing::Values(Shape{1, 1}, Shape{2, 1}, Shape{3, 1}, Shape{4, 1},
+                                         Shape{1, 2}, Shape{2, 2}, Shape{3, 2}, Shape{4, 2},
+                                         Shape{1, 3}, Shape{2, 3}, Shape{3, 3}, Shape{4, 3},
+                                         Shape{1, 4}, Shape{2, 4}, Shape{3, 4}, Shape{4, 4}),
                          [](const auto& info) {
                            return fmt::format("Tp{}Dp{}", info.param.tensor, info.param.data);
                          });
