@@ -22,7 +22,9 @@ std::string CheckpointTable(const v1::ListCheckpointsResponse& response) {
               {Table::Align::kRight, Table::Align::kRight});
   for (const v1::Artifact& checkpoint : response.checkpoints()) {
     table.AddRow({fmt::format("{}", checkpoint.step()), Bytes(checkpoint.bytes()),
-                  Printable(checkpoint.path()), checkpoint.sha256()});
+                  Printable(checkpoint.path()),
+                  checkpoint.damage().empty() ? checkpoint.sha256()
+                                              : "damaged: " + Printable(checkpoint.damage())});
   }
   return table.ToString();
 }

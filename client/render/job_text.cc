@@ -131,17 +131,35 @@ std::string EvaluationLine(const v1::Evaluation& evaluation) {
                      Percent(evaluation.balanced_accuracy()), evaluation.images());
 }
 
+namespace {
+
+std::string Replacement(const v1::Incident& incident) {
+  const std::string& by = incident.replacement();
+  if (by == "spare") return "; a waiting process took over";
+  if (by == "cold") return "; a new process took over";
+  if (by == "shrink") return fmt::format("; {} replicas went on", incident.data());
+  return "";
+}
+
+}  // namespace
+
 std::string IncidentLine(const v1::Incident& incident) {
   std::string text = fmt::format("rank dp {} tp {} on {}: {}", incident.dp(), incident.tp(),
                                  Printable(incident.node()), incident.cause());
   if (!incident.closed()) return text + "; not recovered yet";
+  if (incident.replacement() == "released") {
+    return text +
+           fmt::format("; gave its devices back after {}; state of step {} is kept (from {})",
+                       Milliseconds(incident.total_ms()), incident.cut_step(),
+                       incident.restored_from());
+  }
   return text + fmt::format(
                     "; detected in {}, all stopped after {}, state restored after {}, first step "
-                    "after {}; total {}; went on from step {} (state from {}), {} steps lost",
+                    "after {}; total {}; went on from step {} (state from {}), {} steps lost{}",
                     Milliseconds(incident.detect_ms()), Milliseconds(incident.quiesce_ms()),
                     Milliseconds(incident.restore_ms()), Milliseconds(incident.first_step_ms()),
                     Milliseconds(incident.total_ms()), incident.cut_step(),
-                    incident.restored_from(), incident.steps_lost());
+                    incident.restored_from(), incident.steps_lost(), Replacement(incident));
 }
 
 std::string EvaluationText(const v1::Evaluation& evaluation) {
@@ -171,6 +189,10 @@ std::string DescribeText(const v1::Job& job) {
       "progress             step {} of {}, data epoch {}\n",
       spec.parallel().tensor(), spec.parallel().data(), spec.parallel().device(), job.job_epoch(),
       job.step(), job.total_steps(), job.data_epoch());
+  if (job.data() > 0 && job.data() < static_cast<uint32_t>(spec.parallel().data())) {
+    text += fmt::format("replicas             {} of {}, until devices are free\n", job.data(),
+                        spec.parallel().data());
+  }
   if (job.has_latest()) {
     text +=
         fmt::format("latest step          {}: loss {:.4f}, learning rate {:.2e}, {:.1f} images/s\n",

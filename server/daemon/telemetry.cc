@@ -1,5 +1,6 @@
 #include "server/daemon/telemetry.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/metrics/process_usage.h"
@@ -39,9 +40,9 @@ std::vector<metrics::Definition> Table() {
       {Kind::kCounter, "tundish_incidents_total", "Failures recovered from, by cause.", {"cause"}},
       {Kind::kHistogram,
        "tundish_recovery_seconds",
-       "From the news of a failure until every rank had committed a step again.",
-       {},
-       {0.25, 0.5, 1, 2, 4, 8, 16, 32, 64}},
+       "Time of a recovery, by phase; total: until every rank had committed a step again.",
+       {"phase"},
+       {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64}},
       {Kind::kGauge, "tundish_node_devices", "Devices of a node, free or used.", {"node", "state"}},
       {Kind::kGauge, "tundish_node_up", "1 while the node's agent is heard of.", {"node"}},
       {Kind::kHistogram,
@@ -66,10 +67,24 @@ void Telemetry::OnCommit(std::chrono::duration<double> took) {
 void Telemetry::OnUpdate(const jobs::Job& job, const v1::JobUpdate& update) {
   if (update.has_metric()) {
     ShowPoint(job, update.metric());
-  } else if (update.event().type() == "recovered") {
-    metrics_.Add(kIncidents, {update.event().incident().cause()});
-    metrics_.Observe(kRecoverySeconds, update.event().incident().total_ms() / 1000);
+  } else if (update.event().has_incident() && update.event().incident().closed()) {
+    ShowIncident(update.event().incident());
   }
+}
+
+/// Each phase by itself: the record has them from the failure on.
+void Telemetry::ShowIncident(const v1::Incident& incident) {
+  metrics_.Add(kIncidents, {incident.cause()});
+  const auto show = [this](const char* phase, double milliseconds) {
+    metrics_.Observe(kRecoverySeconds, std::max(0.0, milliseconds) / 1000, {phase});
+  };
+  show("detect", incident.detect_ms());
+  show("quiesce", incident.quiesce_ms());
+  if (incident.restore_ms() > 0) show("restore", incident.restore_ms() - incident.quiesce_ms());
+  if (incident.first_step_ms() > 0) {
+    show("first_step", incident.first_step_ms() - incident.restore_ms());
+  }
+  show("total", incident.total_ms());
 }
 
 void Telemetry::ShowPoint(const jobs::Job& job, const v1::MetricPoint& point) {

@@ -29,6 +29,7 @@ class Telemetry : public jobs::Observer {
   std::string Text() const { return metrics_.Text(); }
 
  private:
+  void ShowIncident(const v1::Incident& incident);
   void ShowPoint(const jobs::Job& job, const v1::MetricPoint& point);
   void ShowDevices(const jobs::NodeTable& nodes);
 

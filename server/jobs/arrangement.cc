@@ -9,6 +9,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/ulid.h"
 #include "server/jobs/checkpoints.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/metric_points.h"
@@ -17,8 +18,6 @@
 
 namespace tundish::jobs {
 namespace {
-
-constexpr auto kNoLimit = std::chrono::steady_clock::time_point::max();
 
 recovery::CutInput MakeCutInput(const Job& job) {
   recovery::CutInput input;
@@ -39,6 +38,16 @@ void EmitCut(Job& job, const recovery::Cut& cut, bool rewound, Context& context)
   decided.set_message(cut.reason);
   Emit(job, std::move(decided), context.now, context.changes);
   if (rewound) EmitRewound(job, cut.step, std::string(recovery::SourceName(cut.source)), context);
+}
+
+/// A process that fails at every start would use up the budget within a second, and its host's CPU
+/// with it: the first failures cost nothing, later ones wait twice as long each time.
+std::chrono::milliseconds StartPause(int failures) {
+  constexpr int kFree = 2;
+  constexpr std::chrono::milliseconds kFirst{500};
+  constexpr int kMostDoublings = 6;
+  if (failures <= kFree) return {};
+  return kFirst * (1 << std::min(failures - kFree - 1, kMostDoublings));
 }
 
 /// Bits depend on the vector instructions the math libraries chose: a mixture is said, not hidden.
@@ -66,6 +75,7 @@ void Assign(Job& job, const recovery::Cut& cut, Context& context) {
   const bool rewound = CutPoints(job, cut.step, context);
   DropBegunAfter(job, cut.step, context);
   job.yield_asked = false;
+  job.form_seconds = job.restore_seconds = 0;
   job.record.set_job_epoch(job.arrangement.job_epoch());
   if (recovering) EmitCut(job, cut, rewound, context);
   NoteCut(job, cut.step, had > cut.step ? had - cut.step : 0, recovery::SourceName(cut.source),
@@ -164,6 +174,7 @@ v1::CoordinatorMessage AssignOrder(const Job& job, const Member& member, const C
   assign->set_tp(member.tp);
   *assign->mutable_members() = job.arrangement.members();
   *assign->mutable_spec() = job.spec();
+  assign->mutable_spec()->mutable_parallel()->set_data(job.data());
   *assign->mutable_data() = job.record.data_report();
   assign->set_total_steps(job.record.total_steps());
   assign->set_artifact_root(context.settings.artifact_root);
@@ -214,7 +225,24 @@ void StartMember(Job& job, Member& member, Context& context) {
             .phase = MemberPhase::kStarting,
             .limit = context.now.steady + context.settings.start_limit};
   context.nodes.Occupy(member.node, member.devices, {job.id(), member.worker_id});
-  context.changes.Send(member.node, StartWorkerOrder(job, member));
+  const std::chrono::milliseconds pause = StartPause(job.start_failures);
+  if (pause > std::chrono::milliseconds::zero()) {
+    member.start_after = context.now.steady + pause;
+    member.limit += pause;
+  } else {
+    context.changes.Send(member.node, StartWorkerOrder(job, member));
+  }
+}
+
+void StartHeldBack(Job& job, Context& context) {
+  for (Member& member : job.members) {
+    const bool due = member.phase == MemberPhase::kStarting && !member.start_sent &&
+                     member.start_after != std::chrono::steady_clock::time_point() &&
+                     member.start_after <= context.now.steady;
+    if (!due) continue;
+    member.start_after = {};
+    context.changes.Send(member.node, StartWorkerOrder(job, member));
+  }
 }
 
 void KillMember(Job& job, Member& member, const std::string& cause, Context& context) {
@@ -300,11 +328,13 @@ void BeginCollection(Job& job, Context& context) {
 void MaybeDecide(Job& job, Context& context) {
   if (job.stage != Stage::kCollecting) return;
   if (job.progress.has_parking()) return MaybePark(job, context);
+  MaybeShrink(job, context);
   const bool complete = std::ranges::all_of(job.members, [](const Member& member) {
     return (member.phase == MemberPhase::kReady || member.phase == MemberPhase::kStopped) &&
            member.kill_cause.empty();  // one that is being killed will be replaced
   });
   if (!complete) return;
+  TakeInJoiners(job, context);
   const absl::StatusOr<recovery::Cut> cut = recovery::DecideCut(MakeCutInput(job));
   if (!cut.ok()) {
     EndJob(job, v1::FAILED, "cut_undecidable", std::string(cut.status().message()), context);
@@ -319,6 +349,7 @@ void OnReady(Job& job, Member& member, const v1::Ready& ready, Context& context)
   member.pid = ready.pid();
   member.cpu_capability = ready.cpu_capability();
   if (member.kill_cause.empty()) member.limit = kNoLimit;
+  if (job.IsJoiner(member)) return OnJoinerReady(job, context);
   MaybeDecide(job, context);
 }
 
@@ -365,11 +396,14 @@ void OnFormed(Job& job, Member& member, const v1::RankReport& report, Context& c
   if (job.stage != Stage::kForming || report.job_epoch() != job.record.job_epoch()) return;
   member.phase = MemberPhase::kTraining;
   member.step = std::max(member.step, report.formed().step());
+  job.form_seconds = std::max(job.form_seconds, report.formed().form_seconds());
+  job.restore_seconds = std::max(job.restore_seconds, report.formed().restore_seconds());
   MoveProgressLimit(job, context);
   const bool complete = std::ranges::all_of(
       job.members, [](const Member& each) { return each.phase != MemberPhase::kForming; });
   if (!complete) return;
   job.stage = Stage::kTraining;
+  job.start_failures = 0;
   job.progress.set_formed_epoch(job.record.job_epoch());
   context.changes.TouchProgress(job);
   NoteFormed(job, context);
@@ -387,6 +421,7 @@ void MaybeRunning(Job& job, Context& context) {
                         });
   if (!advanced) return;
   const bool recovered = job.record.state() == v1::RECOVERING;
+  if (job.data() < job.spec().parallel().data()) context.changes.schedule = true;
   CloseIncident(job, context);
   SetState(job, v1::RUNNING, recovered ? "recovered" : "all_ranks_training",
            fmt::format("{} ranks train; they began at step {} of {}", job.members.size(), start,

@@ -14,8 +14,11 @@ namespace tundish::jobs {
 /// Takes the places: PENDING → PLANNED → STARTING, processes ordered for job_epoch 1.
 void PlaceJob(Job& job, const partitioner::Placement& placement, Context& context);
 
-/// Puts a fresh process into the member's slot, on the devices it names.
+/// Puts a fresh process into the member's slot, on the devices it names; after a pause where the
+/// last ones ended before they were in an arrangement.
 void StartMember(Job& job, Member& member, Context& context);
+/// Orders the processes whose pause is over.
+void StartHeldBack(Job& job, Context& context);
 v1::CoordinatorMessage StartWorkerOrder(const Job& job, const Member& member);
 
 /// Orders the member's process to be killed; `cause` explains the exit that follows.

@@ -9,6 +9,8 @@
 #include "runtime/base/ulid.h"
 #include "server/jobs/arrangement.h"
 #include "server/jobs/deadlines.h"
+#include "server/jobs/elastic.h"
+#include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/parking.h"
 #include "server/scheduler/scheduler.h"
@@ -121,12 +123,7 @@ void Core::StartChecks(Context& context) {
     ++running[best->name];
     job->check.task_id = NewUlid(context.now.wall);
     job->check.node = best->name;
-    v1::CoordinatorMessage message;
-    v1::RunTask* task = message.mutable_run_task();
-    task->set_task_id(job->check.task_id);
-    task->set_job_id(id);
-    *task->mutable_check_data() = job->spec();
-    context.changes.Send(best->name, std::move(message));
+    context.changes.Send(best->name, CheckOrder(*job));
   }
 }
 
@@ -137,6 +134,7 @@ void Core::Schedule(Context& context) {
   for (const auto& [id, job] : jobs_) {
     if (job->record.state() == v1::RECOVERING) FillVacancies(*job, context);
   }
+  GrowJobs(context);
   scheduler::Input input{.now = context.now.wall};
   for (const auto& [id, job] : jobs_) {
     if (job->record.state() == v1::PENDING && job->check.done && !job->held) {
@@ -171,6 +169,10 @@ void Core::Tick() {
     for (const auto& [id, job] : jobs_) {
       if (job->members.empty()) continue;
       if (keeps_up) AskForLeftReports(*job, context);
+      if (keeps_up) CheckWait(*job, context);
+      // Held back after a failure to grow, it looks again now.
+      if (job->grow_failures > 0 && WantsToGrow(*job, context.now)) context.changes.schedule = true;
+      if (job->members.empty()) continue;
       if (keeps_up && CanBeHeard(*job, context)) {
         CheckDeadlines(*job, context);
       } else {
@@ -181,6 +183,26 @@ void Core::Tick() {
       parts_.observer->OnTick(jobs_, nodes_, committer_, context.now);
     }
   });
+}
+
+/// A job that lost replicas takes free devices before jobs that come after it, not before others.
+void Core::GrowJobs(Context& context) {
+  const auto precedes = [](const Job& a, const Job& b) {
+    if (a.spec().priority() != b.spec().priority()) {
+      return a.spec().priority() > b.spec().priority();
+    }
+    return FromTimestamp(a.record.submitted()) < FromTimestamp(b.record.submitted());
+  };
+  for (const auto& [id, job] : jobs_) {
+    if (!WantsToGrow(*job, context.now)) continue;
+    const bool behind = std::ranges::any_of(jobs_, [&](const auto& entry) {
+      const Job& other = *entry.second;
+      return other.record.state() == v1::PENDING && other.check.done && !other.held &&
+             other.spec().parallel().device() == job->spec().parallel().device() &&
+             precedes(other, *job);
+    });
+    if (!behind) MaybeGrow(*job, context);
+  }
 }
 
 /// Reports that were not taken while the disk did not keep up.
@@ -202,6 +224,11 @@ void Core::CheckNodes(Context& context) {
       context.changes.schedule = true;
     }
     if (silent <= parts_.settings.lost_after) continue;
+    for (const auto& [id, job] : jobs_) {
+      if (job->ended() || job->check.node != name) continue;
+      job->check = {};  // another agent gets it
+      context.changes.schedule = true;
+    }
     for (const auto& [id, job] : jobs_) {
       if (job->leaving()) {
         std::erase_if(job->members, [&](const Member& member) { return member.node == name; });

@@ -146,6 +146,7 @@ class Core {
 
   void StartChecks(Context& context);
   void Schedule(Context& context);
+  void GrowJobs(Context& context);
 
   void OnRegister(const std::shared_ptr<AgentLink>& link, const v1::AgentMessage& message);
   void ReconcileNode(Node& node, const v1::Register& registration, Context& context);

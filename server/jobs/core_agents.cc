@@ -7,6 +7,7 @@
 #include "runtime/base/utf8.h"
 #include "server/jobs/arrangement.h"
 #include "server/jobs/core.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/parking.h"
@@ -86,12 +87,8 @@ void Core::OnAgentGone(const AgentLink* link) {
   node->link = nullptr;
   if (closed_) return;
   spdlog::warn("event=agent_disconnected node={}", node->name);
-  Change([&](Context& context) {
-    for (const auto& [id, job] : jobs_) {
-      if (job->check.node == node->name) job->check = {};  // another agent gets it
-    }
-    context.changes.schedule = true;
-  });
+  // A data check goes on meanwhile: its agent tells of it when it is back.
+  Change([](Context& context) { context.changes.schedule = true; });
 }
 
 void Core::OnRegister(const std::shared_ptr<AgentLink>& link, const v1::AgentMessage& message) {
@@ -112,7 +109,18 @@ void Core::OnRegister(const std::shared_ptr<AgentLink>& link, const v1::AgentMes
   link->Send(std::move(reply));
 
   links_[link.get()] = message.node();
+  const Node* known = nodes_.Find(message.node());
+  const bool same_process = known != nullptr && known->incarnation == message.incarnation();
   Change([&](Context& context) {
+    for (const auto& [id, job] : jobs_) {
+      if (job->ended() || job->check.node != message.node()) continue;
+      if (same_process) {
+        // It may never have heard of the check, or told of its end in vain; else it knows the id.
+        context.changes.Send(message.node(), CheckOrder(*job));
+      } else {
+        job->check = {};  // ended with its agent
+      }
+    }
     Node& node = nodes_.Register(message, link, context.now);
     spdlog::info("event=agent_registered node={} incarnation={} devices={} workers={}", node.name,
                  node.incarnation, node.registration.devices_size(),
@@ -194,6 +202,10 @@ void Core::ReconcileNode(Node& node, const v1::Register& registration, Context& 
     }
   }
   for (const auto& [id, job] : jobs_) {
+    const bool joiner_gone = std::ranges::any_of(job->joiners, [&](const Member& joiner) {
+      return joiner.node == node.name && !reported.contains(joiner.worker_id);
+    });
+    if (joiner_gone) DropJoiners(*job, true, context);
     // By id: a loss may put another process into the slot.
     std::vector<std::string> expected;
     for (const Member& member : job->members) {

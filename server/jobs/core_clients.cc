@@ -7,6 +7,7 @@
 
 #include "server/jobs/core.h"
 #include "server/jobs/lifecycle.h"
+#include "server/jobs/waiting.h"
 #include "server/planner/planner.h"
 #include "server/spec/resolve.h"
 
@@ -252,6 +253,8 @@ absl::StatusOr<v1::ExplainJobResponse> Core::ExplainJob(std::string_view job_id)
         fmt::format("{} at step {} of {}, job_epoch {}. Places: {}. Why there: {}. {}", head,
                     job.progress.step(), job.record.total_steps(), job.record.job_epoch(),
                     Places(job), job.arrangement.reason(), job.record.message()));
+    const std::string waits = WhatItWaitsFor(job, nodes_.View(), parts_.clock());
+    if (!waits.empty()) response.set_text(fmt::format("{} It waits: {}.", response.text(), waits));
   }
   return response;
 }

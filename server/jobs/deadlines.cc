@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "server/jobs/arrangement.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 
@@ -39,6 +40,10 @@ void OnHang(Job& job, Context& context) {
 }  // namespace
 
 void CheckDeadlines(Job& job, Context& context) {
+  const bool join_late = std::ranges::any_of(
+      job.joiners, [&](const Member& joiner) { return joiner.limit <= context.now.steady; });
+  if (join_late) DropJoiners(job, true, context);
+  StartHeldBack(job, context);
   for (Member& member : job.members) {
     // While the agent is away nothing can be asked of the rank; its return sets new limits.
     const Node* node = context.nodes.Find(member.node);
@@ -51,7 +56,7 @@ void CheckDeadlines(Job& job, Context& context) {
         return;  // the members are others now; the rest has its turn with the next tick
       }
       OnMemberGone(job, member, {.cause = "gone"}, context);
-      if (job.ended()) return;
+      return;  // likewise: the job may have shrunk
     } else {
       KillMember(job, member, OverdueCause(job, member), context);
     }

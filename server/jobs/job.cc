@@ -36,8 +36,16 @@ std::string_view MemberPhaseName(MemberPhase phase) {
 }
 
 Member* Job::FindMember(std::string_view worker_id) {
-  const auto found = std::ranges::find(members, worker_id, &Member::worker_id);
-  return found == members.end() || worker_id.empty() ? nullptr : &*found;
+  if (worker_id.empty()) return nullptr;
+  for (std::vector<Member>* group : {&members, &joiners}) {
+    const auto found = std::ranges::find(*group, worker_id, &Member::worker_id);
+    if (found != group->end()) return &*found;
+  }
+  return nullptr;
+}
+
+bool Job::IsJoiner(const Member& member) const {
+  return std::ranges::any_of(joiners, [&](const Member& each) { return &each == &member; });
 }
 
 v1::JobProgress Job::DurableProgress() const {

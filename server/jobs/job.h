@@ -18,6 +18,9 @@
 
 namespace tundish::jobs {
 
+/// A limit that never passes.
+inline constexpr auto kNoLimit = std::chrono::steady_clock::time_point::max();
+
 /// Where a member stands, as the coordinator knows it.
 enum class MemberPhase {
   /// No process: its host is lost and no other device is free.
@@ -59,6 +62,8 @@ struct Member {
   uint32_t assigned_epoch = 0;
   /// The answer to the Stop in force.
   std::optional<v1::Stopped> stopped;
+  /// Before it StartWorker is held back.
+  std::chrono::steady_clock::time_point start_after;
   /// StartWorker has left for the agent, or the agent knows the process.
   bool start_sent = false;
   /// Highest report number handled.
@@ -117,6 +122,11 @@ struct Job {
   Stage stage = Stage::kIdle;
   DataCheck check;
   std::vector<Member> members;
+  /// Processes for more replicas: not in the arrangement yet.
+  std::vector<Member> joiners;
+  /// When more replicas are tried again, and how often that failed in a row.
+  std::chrono::steady_clock::time_point grow_after;
+  int grow_failures = 0;
   /// Why it waits for devices, in the scheduler's words.
   std::string wait_reason;
   /// When a kill of hung ranks is due; moved by every sign of progress.
@@ -147,6 +157,13 @@ struct Job {
   /// The incident being recovered from: an entry of record.incidents; none: -1.
   int open_incident = -1;
   std::chrono::steady_clock::time_point incident_began;
+  /// What is known of its first failure, for people.
+  std::string incident_detail;
+  /// Processes that ended before they were in an arrangement, since the last one formed.
+  int start_failures = 0;
+  /// Slowest rank's times since the cut, as reported by Formed.
+  double form_seconds = 0;
+  double restore_seconds = 0;
   /// job_epoch of the arrangement whose break was counted last; 0: none. See CountFailure.
   uint32_t counted_epoch = 0;
 
@@ -158,7 +175,9 @@ struct Job {
   bool leaving() const { return ended() || stage == Stage::kReleasing; }
   /// Replicas of the arrangement: fewer than the spec's after a shrink.
   int data() const { return static_cast<int>(members.size()) / tensor(); }
+  /// Among the members and those that are to join; null if unknown.
   Member* FindMember(std::string_view worker_id);
+  bool IsJoiner(const Member& member) const;
   int SlotOf(const Member& member) const { return member.dp * tensor() + member.tp; }
   /// `progress` as it has to be stored: with the reports that only memory holds.
   v1::JobProgress DurableProgress() const;

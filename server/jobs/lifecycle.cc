@@ -7,6 +7,7 @@
 #include "runtime/base/ulid.h"
 #include "server/jobs/arrangement.h"
 #include "server/jobs/checkpoints.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/metric_points.h"
 #include "server/jobs/parking.h"
 #include "server/spec/resolve.h"
@@ -26,6 +27,15 @@ std::unique_ptr<Job> NewJob(const std::string& request_id, const v1::JobSpec& re
   SetState(*job, v1::PENDING, "submitted", "waiting for its data check", context.now,
            context.changes);
   return job;
+}
+
+v1::CoordinatorMessage CheckOrder(const Job& job) {
+  v1::CoordinatorMessage message;
+  v1::RunTask* task = message.mutable_run_task();
+  task->set_task_id(job.check.task_id);
+  task->set_job_id(job.id());
+  *task->mutable_check_data() = job.spec();
+  return message;
 }
 
 void OnDataChecked(Job& job, const v1::TaskResult& result, Context& context) {
@@ -63,11 +73,18 @@ void Close(Job& job, v1::JobState state, const std::string& reason, const std::s
            Context& context) {
   *job.record.mutable_finished() = ToTimestamp(context.now.wall);
   job.wait_reason.clear();
+  if (!job.check.task_id.empty()) {
+    v1::CoordinatorMessage cancel;
+    cancel.mutable_cancel_task()->set_task_id(job.check.task_id);
+    context.changes.Send(job.check.node, std::move(cancel));
+    job.check = {};
+  }
   job.progress_limit = std::chrono::steady_clock::time_point::max();
   job.stage = Stage::kEnded;
   job.steps.clear();
   job.shards.clear();
   job.progress.clear_parking();
+  JoinersAsMembers(job);
   SetState(job, state, reason, message, context.now, context.changes);
   context.changes.TouchProgress(job);
   context.rendezvous.Close(job.id());
@@ -100,6 +117,10 @@ void MaybeSucceed(Job& job, Context& context) {
   Close(job, v1::SUCCEEDED, "all_ranks_finished",
         fmt::format("{} steps on {} ranks", job.progress.step(), job.members.size()), context);
   for (Member& member : job.members) {
+    if (member.phase == MemberPhase::kStarting) {  // it was to join
+      KillMember(job, member, "job_ended", context);
+      continue;
+    }
     member.limit = context.now.steady + context.settings.exit_limit;
     context.changes.Send(member.node, ExitOrder(job, member));
   }

@@ -14,6 +14,9 @@ namespace tundish::jobs {
 std::unique_ptr<Job> NewJob(const std::string& request_id, const v1::JobSpec& resolved,
                             Context& context);
 
+/// The data check of a job that has been given to an agent.
+v1::CoordinatorMessage CheckOrder(const Job& job);
+
 /// The answer of the agent that has the check; others are stale and ignored.
 void OnDataChecked(Job& job, const v1::TaskResult& result, Context& context);
 

@@ -7,8 +7,8 @@
 #include <spdlog/spdlog.h>
 
 #include "server/jobs/arrangement.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/lifecycle.h"
-#include "server/jobs/parking.h"
 
 namespace tundish::jobs {
 namespace {
@@ -47,9 +47,12 @@ void NoteIncident(Job& job, const Member& member, const Loss& loss, Context& con
     incident->set_number(job.record.incidents_size());
     *incident->mutable_time() = ToTimestamp(context.now.wall);
     incident->set_from_job_epoch(job.record.job_epoch());
+    incident->set_replacement("none");
+    job.incident_detail = loss.detail;
   } else if (incident->cause() != "collective_failed") {
     return;
   }
+  if (job.incident_detail.empty()) job.incident_detail = loss.detail;
   incident->set_dp(member.dp);
   incident->set_tp(member.tp);
   incident->set_node(member.node);
@@ -70,12 +73,15 @@ bool CountFailure(Job& job, const Member& member, const Loss& loss, Context& con
   context.changes.TouchProgress(job);
   const uint32_t budget = job.spec().recovery().max_failures();
   if (job.progress.failures() <= budget) return true;
-  const std::string first =
-      job.record.incidents().empty() ? loss.cause : job.record.incidents(0).cause();
+  // What began the trouble the job did not get out of: what followed may be a mere consequence.
+  const v1::Incident* began = OpenIncidentOf(job);
+  const std::string first = began == nullptr ? loss.cause : began->cause();
+  const std::string& detail = began == nullptr ? loss.detail : job.incident_detail;
   EndJob(job, v1::FAILED, "rank_" + first,
-         fmt::format("{} failures of ranks, recovery.max_failures allows {}; the first: {}{}{}",
-                     job.progress.failures(), budget, first,
-                     loss.detail.empty() ? "" : "; the last: ", loss.detail),
+         fmt::format("{} failures of ranks, recovery.max_failures allows {}; what began the last "
+                     "trouble: {}{}{}{}",
+                     job.progress.failures(), budget, first, detail.empty() ? "" : ": ", detail,
+                     loss.cause == first ? "" : fmt::format("; the last: {}", loss.cause)),
          context);
   return false;
 }
@@ -117,6 +123,7 @@ void Replace(Job& job, Member& member, Context& context) {
   const bool reusable = node != nullptr && node->ready() && !node->drained;
   if (reusable && !job.progress.has_parking()) {
     StartMember(job, member, context);
+    NoteReplacement(job, "cold", context);
   } else {
     Vacate(member);
     FillVacancies(job, context);
@@ -135,12 +142,17 @@ void Regroup(Job& job, const std::string& reason, const std::string& message, Co
 void OnMemberGone(Job& job, Member& member, const Loss& loss, Context& context) {
   Loss named = loss;
   if (!member.kill_cause.empty()) named.cause = member.kill_cause;
+  if (job.IsJoiner(member)) {
+    member.phase = MemberPhase::kGone;
+    return DropJoiners(job, true, context);
+  }
   spdlog::warn("event=rank_lost job={} job_epoch={} dp={} tp={} node={} worker={} cause={}",
                job.id(), job.record.job_epoch(), member.dp, member.tp, member.node,
                member.worker_id, named.cause);
   NoteIncident(job, member, named, context);
   EmitLost(job, member, named, context);
   member.phase = MemberPhase::kGone;
+  if (member.assigned_epoch == 0) ++job.start_failures;
   if (!CountFailure(job, member, named, context)) return;
   Regroup(job, "rank_" + named.cause,
           fmt::format("rank dp={} tp={} on {} was lost ({})", member.dp, member.tp, member.node,
@@ -148,10 +160,13 @@ void OnMemberGone(Job& job, Member& member, const Loss& loss, Context& context) 
           context);
   Replace(job, member, context);
   StoreArrangement(job, context);
-  if (job.progress.has_parking()) MaybePark(job, context);
+  MaybeDecide(job, context);  // others may have been waited for only to hear of this one
 }
 
 void OnHostLost(Job& job, const std::string& node, Context& context) {
+  if (std::ranges::find(job.joiners, node, &Member::node) != job.joiners.end()) {
+    DropJoiners(job, true, context);
+  }
   bool first = true;
   for (Member& member : job.members) {
     if (member.node != node || !member.alive()) continue;
@@ -167,7 +182,7 @@ void OnHostLost(Job& job, const std::string& node, Context& context) {
   Regroup(job, "rank_host_lost", fmt::format("host {} is lost", node), context);
   FillVacancies(job, context);
   StoreArrangement(job, context);
-  if (job.progress.has_parking()) MaybePark(job, context);
+  MaybeDecide(job, context);
 }
 
 void FillVacancies(Job& job, Context& context) {
@@ -176,6 +191,7 @@ void FillVacancies(Job& job, Context& context) {
   for (Member& member : job.members) {
     if (member.phase != MemberPhase::kVacant || !FindDevice(job, member, context)) continue;
     StartMember(job, member, context);
+    NoteReplacement(job, "cold", context);
     filled = true;
   }
   if (filled) StoreArrangement(job, context);
@@ -211,6 +227,9 @@ void NoteFormed(Job& job, Context& context) {
   v1::Incident* incident = OpenIncidentOf(job);
   if (incident == nullptr) return;
   incident->set_restore_ms(MillisecondsSince(job.incident_began, context.now));
+  incident->set_form_ms(job.form_seconds * 1000);
+  incident->set_copy_ms(job.restore_seconds * 1000);
+  incident->set_data(static_cast<uint32_t>(job.data()));
   StoreIncident(job, *incident, context);
 }
 
@@ -229,6 +248,13 @@ void CloseIncident(Job& job, Context& context) {
   *event.mutable_incident() = *incident;
   job.open_incident = -1;
   Emit(job, std::move(event), context.now, context.changes);
+}
+
+void NoteReplacement(Job& job, const std::string& replacement, Context& context) {
+  v1::Incident* incident = OpenIncidentOf(job);
+  if (incident == nullptr || incident->replacement() == "shrink") return;
+  incident->set_replacement(replacement);
+  StoreIncident(job, *incident, context);
 }
 
 void NoteReleased(Job& job, uint32_t step, Context& context) {

@@ -40,6 +40,8 @@ void Regroup(Job& job, const std::string& reason, const std::string& message, Co
 void NoteCut(Job& job, uint32_t cut_step, uint32_t steps_lost, std::string_view restored_from,
              Context& context);
 void NoteFormed(Job& job, Context& context);
+/// What took the lost rank's place in the open incident: see Incident.replacement.
+void NoteReplacement(Job& job, const std::string& replacement, Context& context);
 /// Closes it and publishes "recovered".
 void CloseIncident(Job& job, Context& context);
 /// The job gives its devices back instead of recovering: closes it and publishes "released".

@@ -9,14 +9,13 @@
 
 #include "server/jobs/arrangement.h"
 #include "server/jobs/checkpoints.h"
+#include "server/jobs/elastic.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/metric_points.h"
 #include "server/recovery/cut.h"
 
 namespace tundish::jobs {
 namespace {
-
-constexpr auto kNoLimit = std::chrono::steady_clock::time_point::max();
 
 v1::CoordinatorMessage SaveOrder(const Job& job, const Member& member, const v1::StartPoint& start,
                                  const Context& context) {
@@ -70,6 +69,7 @@ void Release(Job& job, uint32_t step, const std::string& kept_in, Context& conte
   SetState(job, v1::PREEMPTED, parking.reason(),
            fmt::format("{}; {}; its devices become free", parking.message(), kept_in), context.now,
            context.changes);
+  JoinersAsMembers(job);
   std::erase_if(job.members, [](const Member& member) { return !member.alive(); });
   for (Member& member : job.members) {
     if (member.phase == MemberPhase::kStarting) {

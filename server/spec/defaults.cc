@@ -80,6 +80,9 @@ void FillDefaults(v1::JobSpec& spec) {
   if (spec.recovery().step_deadline_seconds() == 0) {
     spec.mutable_recovery()->set_step_deadline_seconds(300);
   }
+  if (!spec.recovery().has_shrink()) spec.mutable_recovery()->set_shrink(true);
+  if (spec.recovery().min_data() == 0) spec.mutable_recovery()->set_min_data(1);
+  if (spec.recovery().wait_seconds() == 0) spec.mutable_recovery()->set_wait_seconds(60);
 }
 
 }  // namespace tundish::spec

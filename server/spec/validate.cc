@@ -225,6 +225,9 @@ ValidationResult Validate(const v1::JobSpec& in) {
   checks.Range("checkpoints.keep_last", spec.checkpoints().keep_last(), 1u, 1000u);
   checks.Range("recovery.step_deadline_seconds", spec.recovery().step_deadline_seconds(), 1u,
                86400u);
+  checks.Range("recovery.min_data", spec.recovery().min_data(), 1u,
+               static_cast<std::uint32_t>(std::max(1, spec.parallel().data())));
+  checks.Range("recovery.wait_seconds", spec.recovery().wait_seconds(), 1u, 86400u);
   result.invalid = std::move(checks).Take();
   return result;
 }

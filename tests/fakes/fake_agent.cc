@@ -126,6 +126,9 @@ void FakeAgent::Handle(const v1::CoordinatorMessage& message) {
       last_task_ = message.run_task();
       if (manners_.check_data) AnswerTask();
       return;
+    case v1::CoordinatorMessage::kCancelTask:
+      log_.push_back("cancel_task");
+      return;
     default:
       return;
   }

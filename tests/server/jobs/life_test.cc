@@ -87,8 +87,36 @@ TEST_F(LifeTest, AnotherAgentChecksTheDataWhenTheFirstOneDies) {
   Settle();
   first.Disconnect();
   Settle();
+  EXPECT_EQ(second.Count("check"), 0) << "it may be back soon, and the check goes on";
+  Advance(settings_.lost_after + std::chrono::milliseconds(1));
   EXPECT_EQ(second.Count("check"), 1);
   EXPECT_EQ(Get(id).state(), v1::STARTING);
+}
+
+TEST_F(LifeTest, ABrokenStreamDoesNotBeginTheDataCheckAgain) {
+  fakes::FakeAgent& agent = AddAgent("host-a", 1);
+  agent.manners().check_data = false;
+  const std::string id = Submit(Spec(1, 1));
+  Settle();
+  const std::string task = agent.last_task().task_id();
+  agent.Disconnect();
+  agent.Connect(*core_);
+  Settle();
+  EXPECT_EQ(agent.last_task().task_id(), task) << "the agent knows it by its id";
+  agent.AnswerTask();
+  Settle();
+  EXPECT_EQ(Get(id).state(), v1::STARTING);
+}
+
+TEST_F(LifeTest, ACancelEndsTheDataCheck) {
+  fakes::FakeAgent& agent = AddAgent("host-a", 1);
+  agent.manners().check_data = false;
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(Submit(Spec(1, 1)));
+  Settle();
+  ASSERT_TRUE(core_->CancelJob(cancel).ok());
+  Settle();
+  EXPECT_EQ(agent.Count("cancel_task"), 1);
 }
 
 TEST_F(LifeTest, TooManyRanksAreRefusedAndWaitingIsExplained) {

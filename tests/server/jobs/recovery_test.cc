@@ -273,7 +273,9 @@ TEST_F(RecoveryTest, AnAgentThatIsAwayDisturbsNobody) {
 TEST_F(RecoveryTest, ALostHostsRanksMoveToFreeDevices) {
   fakes::FakeAgent& first = AddAgent("host-a", 1);
   fakes::FakeAgent& second = AddAgent("host-b", 2);
-  const std::string id = Submit(Spec(1, 3));
+  v1::JobSpec spec = Spec(1, 3);
+  spec.mutable_recovery()->set_shrink(false);
+  const std::string id = Submit(spec);
   Settle();
   first.Step(id);
   second.Step(id);

@@ -67,6 +67,9 @@ TEST(ResolveSpecTest, FillsEveryDefaultOfAMinimalSpec) {
   EXPECT_EQ(spec->checkpoints().keep_last(), 2u);
   EXPECT_EQ(spec->recovery().max_failures(), 20u);
   EXPECT_EQ(spec->recovery().step_deadline_seconds(), 300u);
+  EXPECT_TRUE(spec->recovery().shrink());
+  EXPECT_EQ(spec->recovery().min_data(), 1u);
+  EXPECT_EQ(spec->recovery().wait_seconds(), 60u);
 }
 
 TEST(ResolveSpecTest, ResolvingTwiceChangesNothing) {
@@ -246,6 +249,10 @@ const WrongCase kWrongCases[] = {
      "training.label_smoothing", "0 to 0.5"},
     {"keep", [](auto& s) { s.mutable_checkpoints()->set_keep_last(1001); }, "checkpoints.keep_last",
      "1 to 1000"},
+    {"replicas", [](auto& s) { s.mutable_recovery()->set_min_data(2); }, "recovery.min_data",
+     "1 to 1"},
+    {"wait", [](auto& s) { s.mutable_recovery()->set_wait_seconds(90000); },
+     "recovery.wait_seconds", "1 to 86400"},
     {"deadline", [](auto& s) { s.mutable_recovery()->set_step_deadline_seconds(90000); },
      "recovery.step_deadline_seconds", "1 to 86400"},
 };
