@@ -45,6 +45,15 @@ void Session::OnOrder(const v1::RankOrder& order) {
         ended = arrangement_;  // Of an older epoch, whose Stop went missing.
         orders_.push_back(order);
         break;
+      case v1::RankOrder::kYield:
+        yield_epoch_ = epoch;
+        if (arrangement_ && arrangement_->job_epoch() == epoch) arrangement_->RequestYield();
+        return;
+      case v1::RankOrder::kSave:
+        // Of the job_epoch in preparation; once that has begun, or has been given up, too late.
+        if (epoch <= assigned_epoch_ || epoch <= stopped_epoch_) return;
+        orders_.push_back(order);
+        break;
       default:
         return;
     }
@@ -61,6 +70,8 @@ void Session::Run(const v1::Ready& ready) {
   while (NextOrder(order)) {
     if (order.has_assign()) {
       Assign(order);
+    } else if (order.has_save()) {
+      Save(order);
     } else {
       Stop(order);
     }
@@ -92,10 +103,15 @@ void Session::Assign(const v1::RankOrder& order) {
 void Session::Work(const v1::Assignment& assignment, trainer::Arrangement& arrangement) {
   const uint32_t epoch = arrangement.job_epoch();
   try {
-    trainer_.Run(assignment, arrangement);
+    if (trainer_.Run(assignment, arrangement) == trainer::Outcome::kYielded) {
+      v1::Stopped agreed;
+      agreed.set_agreed(true);
+      ReportStopped(epoch, "", agreed);
+    }
   } catch (const trainer::FatalError& error) {
     trainer_.Quiesce(arrangement);
-    given_up_ = true;
+    // Another checkpoint may be readable; whatever else is wrong stays wrong.
+    given_up_ = error.reason() != "checkpoint_unreadable";
     spdlog::error("event=rank_failed reason={} error=\"{}\"", error.reason(), error.what());
     v1::RankReport report;
     report.mutable_failed()->set_reason(error.reason());
@@ -116,12 +132,27 @@ void Session::Stop(const v1::RankOrder& order) {
   ReportStopped(order.job_epoch(), "");
 }
 
+void Session::Save(const v1::RankOrder& order) {
+  Leave();
+  v1::Stopped answer;
+  std::string cause;
+  try {
+    answer.set_saved(trainer_.Save(order.save(), order.job_epoch()));
+    if (!answer.saved()) cause = "the checkpoint could not be written";
+  } catch (const std::exception& error) {
+    cause = Describe(error);
+    spdlog::error("event=save_failed job_epoch={} error=\"{}\"", order.job_epoch(), cause);
+  }
+  ReportStopped(order.job_epoch(), cause, answer);
+}
+
 /// False when the assignment's epoch was stopped before it began.
 bool Session::Enter(const v1::RankOrder& order,
                     const std::shared_ptr<trainer::Arrangement>& arrangement) {
   const std::lock_guard lock(mutex_);
   if (exit_ || order.job_epoch() <= stopped_epoch_) return false;
   arrangement_ = arrangement;
+  if (yield_epoch_ == order.job_epoch()) arrangement_->RequestYield();
   dp_ = order.assign().dp();
   tp_ = order.assign().tp();
   job_epoch_ = order.job_epoch();
@@ -142,9 +173,10 @@ bool Session::IsStopped(uint32_t job_epoch) {
   return exit_ || job_epoch <= stopped_epoch_ || job_epoch < assigned_epoch_;
 }
 
-void Session::ReportStopped(uint32_t job_epoch, const std::string& cause) {
+void Session::ReportStopped(uint32_t job_epoch, const std::string& cause, const v1::Stopped& more) {
   v1::RankReport report;
   *report.mutable_stopped() = trainer_.Standing();
+  report.mutable_stopped()->MergeFrom(more);
   report.mutable_stopped()->set_cause(cause);
   report.set_job_epoch(job_epoch);
   spdlog::info("event=stopped job_epoch={} step={} phase={} has_state={}", job_epoch,

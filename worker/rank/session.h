@@ -44,11 +44,13 @@ class Session final : private trainer::TrainerEvents {
   bool NextOrder(v1::RankOrder& order);
   void Assign(const v1::RankOrder& order);
   void Stop(const v1::RankOrder& order);
+  void Save(const v1::RankOrder& order);
   void Work(const v1::Assignment& assignment, trainer::Arrangement& arrangement);
   bool Enter(const v1::RankOrder& order, const std::shared_ptr<trainer::Arrangement>& arrangement);
   void Leave();
   bool IsStopped(uint32_t job_epoch);
-  void ReportStopped(uint32_t job_epoch, const std::string& cause);
+  void ReportStopped(uint32_t job_epoch, const std::string& cause,
+                     const v1::Stopped& more = v1::Stopped());
   void Send(v1::RankReport report);
 
   void OnFormed(const v1::Formed& formed) override;
@@ -71,6 +73,7 @@ class Session final : private trainer::TrainerEvents {
   std::shared_ptr<trainer::Arrangement> arrangement_;
   uint32_t assigned_epoch_ = 0;  ///< Highest job_epoch of an Assign that was accepted.
   uint32_t stopped_epoch_ = 0;   ///< Highest job_epoch of a Stop.
+  uint32_t yield_epoch_ = 0;     ///< job_epoch of the last Yield.
   bool exit_ = false;
 };
 

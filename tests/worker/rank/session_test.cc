@@ -125,6 +125,56 @@ TEST_F(SessionTest, TrainsStopsAndGoesOnFromWhatItHolds) {
   EXPECT_EQ(Count(v1::RankReport::kFormed), 2U);
 }
 
+TEST_F(SessionTest, YieldsWhenAskedBeforeItHasBegunAndSavesWhatItHolds) {
+  v1::RankOrder yield;
+  yield.set_job_epoch(1);
+  yield.mutable_yield();
+  session_.OnOrder(yield);
+  session_.OnOrder(Assignment(1));
+  const v1::Stopped agreed = WaitFor(v1::RankReport::kStopped).stopped();
+  EXPECT_TRUE(agreed.agreed());
+  EXPECT_EQ(agreed.step(), 1U);
+  EXPECT_EQ(agreed.cause(), "");
+  EXPECT_EQ(Count(v1::RankReport::kFinished), 0U);
+
+  v1::RankOrder save;
+  save.set_job_epoch(2);
+  save.mutable_save()->mutable_start()->set_step(1);
+  save.mutable_save()->mutable_start()->mutable_keep();
+  save.mutable_save()->set_artifact_root(artifacts_.path());
+  save.mutable_save()->set_job_folder("job");
+  session_.OnOrder(save);
+  const v1::RankReport saved = WaitFor(v1::RankReport::kStopped, 1);
+  EXPECT_TRUE(saved.stopped().saved());
+  EXPECT_FALSE(saved.stopped().agreed());
+  EXPECT_EQ(saved.job_epoch(), 2U);
+  const v1::RankReport written = WaitFor(v1::RankReport::kCheckpoint);
+  EXPECT_EQ(written.job_epoch(), 2U);
+  EXPECT_EQ(written.checkpoint().path(), "job/checkpoints/e2-step1");
+
+  v1::RankOrder load = Assignment(2);
+  load.mutable_assign()->mutable_start()->set_step(1);
+  load.mutable_assign()->mutable_start()->mutable_checkpoint()->set_path(
+      written.checkpoint().path());
+  session_.OnOrder(load);
+  session_.OnOrder(save);  // too late: that job_epoch has begun
+  WaitFor(v1::RankReport::kFinished);
+  EXPECT_EQ(Count(v1::RankReport::kStopped), 2U);
+  EXPECT_EQ(Count(v1::RankReport::kStep), 6U);
+}
+
+TEST_F(SessionTest, WaitsForAnotherCheckpointWhenOneCannotBeRead) {
+  v1::RankOrder order = Assignment(1);
+  order.mutable_assign()->mutable_start()->set_step(3);
+  order.mutable_assign()->mutable_start()->mutable_checkpoint()->set_path("job/checkpoints/gone");
+  session_.OnOrder(order);
+  EXPECT_EQ(WaitFor(v1::RankReport::kFailed).failed().reason(), "checkpoint_unreadable");
+  Stop(1);
+  EXPECT_FALSE(WaitFor(v1::RankReport::kStopped).stopped().has_state());
+  session_.OnOrder(Assignment(2));
+  EXPECT_EQ(WaitFor(v1::RankReport::kFinished).job_epoch(), 2U);
+}
+
 TEST_F(SessionTest, AnswersStopBeforeAnyAssignment) {
   Stop(4);
   const v1::RankReport report = WaitFor(v1::RankReport::kStopped);

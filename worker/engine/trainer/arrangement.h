@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -35,6 +36,11 @@ class Arrangement {
   /// and on the peers. Returns at once. Any number of times.
   void Abort() noexcept;
 
+  /// All ranks are to stop after a step they agree on: this one says so in its control vector from
+  /// now on. Any thread, any number of times.
+  void RequestYield() noexcept { yield_requested_ = true; }
+  bool yield_requested() const noexcept { return yield_requested_; }
+
   /// Throws ArrangementStopped once Abort was called: for long work without collectives.
   void ThrowIfAborted() const;
 
@@ -51,6 +57,7 @@ class Arrangement {
                                                const device::GroupOptions& options);
 
   const uint32_t job_epoch_;
+  std::atomic<bool> yield_requested_{false};
   const c10::intrusive_ptr<device::EpochStore> store_;
   mutable std::mutex mutex_;
   bool aborted_ = false;                          // Guarded by mutex_.

@@ -23,7 +23,7 @@ namespace tundish::trainer {
 namespace {
 
 // The control vector of a column, and behind the norm slots of a row.
-enum ControlSlot { kLossSum, kWeightSum, kNonFinite, kControlSlots };
+enum ControlSlot { kLossSum, kWeightSum, kNonFinite, kYield, kControlSlots };
 
 }  // namespace
 
@@ -94,6 +94,7 @@ void StepRunner::Run(data::BatchLoader& loader) {
   events_.OnPoint(StepPoint::kShared, step);
 
   v1::StepDone done = Commit(plan_, place_, shard_, sums);
+  yield_agreed_ = YieldWanted(sums);
   backend_.Synchronize();
   time_.set_commit_seconds(Lap());
   events_.OnPoint(StepPoint::kCommitted, step);
@@ -180,6 +181,7 @@ void StepRunner::ReduceControl(const data::Batch& batch, float loss_sum) {
   slots[kLossSum] = loss_sum;
   slots[kWeightSum] = weight_sum;
   slots[kNonFinite] = std::isfinite(loss_sum) ? 0 : 1;
+  slots[kYield] = arrangement_.yield_requested() ? 1 : 0;
   if (arrangement_.column()) {
     control = control.to(backend_.device());
     arrangement_.column()->AllReduceSum(control);
@@ -197,6 +199,7 @@ void StepRunner::ReduceControl(const data::Batch& batch, float loss_sum) {
   shard_.sums.set_loss_sum_bits(ToBits(sums[kLossSum]));
   shard_.sums.set_weight_sum_bits(ToBits(sums[kWeightSum]));
   shard_.sums.set_nonfinite_bits(ToBits(sums[kNonFinite] + (std::isfinite(norm) ? 0 : 1)));
+  shard_.sums.set_yield_bits(ToBits(sums[kYield]));
   time_.set_exposed_reduce_seconds(Lap());
   shard_.reduced_time = time_;
   shard_.reduced_time.set_step_seconds(
@@ -219,6 +222,8 @@ v1::StepSums StepRunner::ShareOverRow() {
     slots[degree + kWeightSum] = FromBits(shard_.sums.weight_sum_bits());
   }
   slots[degree + kNonFinite] = FromBits(shard_.sums.nonfinite_bits());
+  // A column may have heard of it in time and another not: together they have.
+  slots[degree + kYield] = FromBits(shard_.sums.yield_bits());
   shared = shared.to(backend_.device());
   arrangement_.row()->AllReduceSum(shared);
   shared = shared.cpu();
@@ -231,6 +236,7 @@ v1::StepSums StepRunner::ShareOverRow() {
   result.set_loss_sum_bits(ToBits(sums[degree + kLossSum]));
   result.set_weight_sum_bits(ToBits(sums[degree + kWeightSum]));
   result.set_nonfinite_bits(ToBits(sums[degree + kNonFinite]));
+  result.set_yield_bits(ToBits(sums[degree + kYield]));
   return result;
 }
 

@@ -33,6 +33,9 @@ class StepRunner {
   /// shard then says how far it came. FatalError: unreadable data, a non-finite loss.
   void Run(data::BatchLoader& loader);
 
+  /// All ranks agreed to stop after the last step that Run ended. The same on every rank.
+  bool yield_agreed() const { return yield_agreed_; }
+
  private:
   data::Batch Fetch(data::BatchLoader& loader);
   float ForwardBackward(const data::Batch& batch);
@@ -49,6 +52,7 @@ class StepRunner {
   device::Backend& backend_;
   TrainerEvents& events_;
   std::unique_ptr<GradientReducer> reducer_;  // Null for one replica.
+  bool yield_agreed_ = false;
   v1::RankStepTime time_;
   std::chrono::steady_clock::time_point step_start_;
   std::chrono::steady_clock::time_point lap_start_;

@@ -26,6 +26,10 @@ double GlobalLoss(const v1::StepSums& sums) {
   return static_cast<double>(FromBits(sums.loss_sum_bits())) / FromBits(sums.weight_sum_bits());
 }
 
+bool YieldWanted(const v1::StepSums& sums) {
+  return FromBits(sums.yield_bits()) > 0;
+}
+
 bool AllFinite(const v1::StepSums& sums) {
   return !(FromBits(sums.nonfinite_bits()) > 0);
 }

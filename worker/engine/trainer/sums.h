@@ -23,6 +23,9 @@ double GlobalNorm(const v1::StepSums& sums, int tensor_degree);
 /// Loss of the global batch: weighted sum over samples / sum of weights.
 double GlobalLoss(const v1::StepSums& sums);
 
+/// True when some rank had been asked to yield: all stop after this step.
+bool YieldWanted(const v1::StepSums& sums);
+
 /// True when no rank saw an infinite or undefined value.
 bool AllFinite(const v1::StepSums& sums);
 

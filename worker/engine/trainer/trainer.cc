@@ -75,17 +75,19 @@ weights::ModelConfig DescribeModel(const TrainingPlan& plan, const v1::Assignmen
 }  // namespace
 
 Trainer::Trainer(TrainerEvents& events)
-    : events_(events), writer_([&events](uint32_t job_epoch, const v1::CheckpointWritten& written) {
-        events.OnCheckpoint(job_epoch, written);
+    : events_(events), writer_([this](uint32_t job_epoch, const v1::CheckpointWritten& written) {
+        ++shards_written_;
+        events_.OnCheckpoint(job_epoch, written);
       }) {}
 
 Trainer::~Trainer() = default;
 
-void Trainer::Run(const v1::Assignment& assignment, Arrangement& arrangement) {
+Outcome Trainer::Run(const v1::Assignment& assignment, Arrangement& arrangement) {
   TORCH_CHECK(!runner_, "the trainer was not quiesced");
   const auto start = Clock::now();
   Prepare(assignment);
-  ComeToStart(assignment);
+  if (assignment.start().has_fresh() || assignment.start().has_checkpoint()) Restart(assignment);
+  ComeToStart(assignment.start());
   const double local_seconds = SecondsSince(start);
 
   const auto form_start = Clock::now();
@@ -103,8 +105,22 @@ void Trainer::Run(const v1::Assignment& assignment, Arrangement& arrangement) {
   formed.set_step(shard_->step);
   events_.OnFormed(formed);
 
-  Train(assignment, arrangement);
-  Finish(assignment, arrangement);
+  const Outcome outcome = Train(assignment, arrangement);
+  if (outcome == Outcome::kFinished) Finish(assignment, arrangement);
+  return outcome;
+}
+
+bool Trainer::Save(const v1::Save& save, uint32_t job_epoch) {
+  TORCH_CHECK(!runner_, "the trainer was not quiesced");
+  if (!shard_ || !(save.start().has_keep() || save.start().has_commit())) {
+    throw FatalError("wrong_start_point", "this rank holds no state that it could save");
+  }
+  ComeToStart(save.start());
+  writer_.Flush();  // what was due before does not count
+  const uint64_t before = shards_written_;
+  WriteCheckpoint(save.artifact_root(), save.job_folder(), job_epoch);
+  writer_.Flush();
+  return shards_written_ > before;
 }
 
 void Trainer::Quiesce(Arrangement& arrangement) noexcept {
@@ -175,24 +191,13 @@ void Trainer::OpenData(const v1::Assignment& assignment) {
   evaluation_loader_ = make(data::Split::kValidation);
 }
 
-/// Everything of the start point that needs no other rank.
-void Trainer::ComeToStart(const v1::Assignment& assignment) {
-  const v1::StartPoint& start = assignment.start();
+/// Everything of the start point that needs no other rank and no file.
+void Trainer::ComeToStart(const v1::StartPoint& start) {
   Shard& shard = *shard_;
-  switch (start.from_case()) {
-    case v1::StartPoint::kFresh:
-    case v1::StartPoint::kCheckpoint:
-      Restart(assignment);
-      break;
-    case v1::StartPoint::kReceive:
-      return;  // Comes over the column, once that is formed.
-    case v1::StartPoint::kCommit:
-      if (shard.has_state && shard.phase == v1::REDUCED && shard.step + 1 == start.step()) {
-        CommitForward(start.commit());
-      }
-      break;
-    default:
-      break;
+  if (start.has_receive()) return;  // Comes over the column, once that is formed.
+  if (start.has_commit() && shard.has_state && shard.phase == v1::REDUCED &&
+      shard.step + 1 == start.step()) {
+    CommitForward(start.commit());
   }
   if (!shard.has_state || shard.step != start.step()) {
     throw FatalError(
@@ -260,7 +265,7 @@ void Trainer::CopyState(const v1::StartPoint& start, Arrangement& arrangement) {
   for (const int dp : start.send_to_dp()) SendState(*shard_, *arrangement.column(), dp);
 }
 
-void Trainer::Train(const v1::Assignment& assignment, Arrangement& arrangement) {
+Outcome Trainer::Train(const v1::Assignment& assignment, Arrangement& arrangement) {
   if (shard_->step < plan_.total_steps) {
     training_loader_->StartTraining(shard_->step, plan_.total_steps,
                                     static_cast<uint32_t>(place_.dp),
@@ -269,15 +274,16 @@ void Trainer::Train(const v1::Assignment& assignment, Arrangement& arrangement) 
   // Whoever wrote this step's shards may be gone, and with a commit nobody has: the first replica
   // writes them whole under the new job_epoch, however its ranks came to the step.
   if (!assignment.start().has_checkpoint() && plan_.CheckpointDue(shard_->step)) {
-    WriteCheckpoint(assignment, arrangement.job_epoch());
+    CheckpointNow(assignment, arrangement.job_epoch());
   }
   while (true) {
     // Also right after a recovery: an evaluation that was cut restarts whole, and whether one is
     // due depends on nothing but the step, so all ranks agree.
     if (plan_.EvaluationDue(shard_->step)) EvaluateNow(arrangement);
-    if (shard_->step >= plan_.total_steps) return;
+    if (shard_->step >= plan_.total_steps) return Outcome::kFinished;
     runner_->Run(*training_loader_);
-    if (plan_.CheckpointDue(shard_->step)) WriteCheckpoint(assignment, arrangement.job_epoch());
+    if (plan_.CheckpointDue(shard_->step)) CheckpointNow(assignment, arrangement.job_epoch());
+    if (runner_->yield_agreed() && shard_->step < plan_.total_steps) return Outcome::kYielded;
   }
 }
 
@@ -288,13 +294,18 @@ void Trainer::EvaluateNow(Arrangement& arrangement) {
   if (place_.dp == 0 && place_.tp == 0) events_.OnEvaluation(evaluation);
 }
 
-void Trainer::WriteCheckpoint(const v1::Assignment& assignment, uint32_t job_epoch) {
+void Trainer::CheckpointNow(const v1::Assignment& assignment, uint32_t job_epoch) {
   // All replicas hold the same weights; the first writes them.
   if (place_.dp != 0) return;
+  WriteCheckpoint(assignment.artifact_root(), assignment.job_folder(), job_epoch);
+}
+
+void Trainer::WriteCheckpoint(const std::string& artifact_root, const std::string& job_folder,
+                              uint32_t job_epoch) {
   checkpoint::Writer::Request request;
   request.stall_start = Clock::now();
-  request.artifact_root = assignment.artifact_root();
-  request.checkpoints_folder = (fs::path(assignment.job_folder()) / "checkpoints").string();
+  request.artifact_root = artifact_root;
+  request.checkpoints_folder = (fs::path(job_folder) / "checkpoints").string();
   request.job_epoch = job_epoch;
   request.snapshot = checkpoint::TakeSnapshot(shard_->model.arena());
   request.snapshot.step = shard_->step;

@@ -1,4 +1,6 @@
 // A rank dies at every point of a step; the weights at the end are those of a run without deaths.
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -269,6 +271,91 @@ TEST_F(RecoveryTest, ContinuesFromACheckpointAtAnyDegree) {
   ASSERT_EQ(other->rank(0, 0).error, "");
   const v1::StepDone& last = other->rank(0, 0).recorder->steps.back();
   EXPECT_NEAR(last.loss(), whole.rank(0, 0).recorder->steps.back().loss(), 2e-5);
+}
+
+TEST_F(RecoveryTest, WhoeverHearsOfAYieldAllStopAfterTheSameStepAndGoOnFromWhatTheyWrote) {
+  const std::vector<std::vector<float>> want = Undisturbed(2, 2);
+  Cluster cluster(Spec(2, 2), artifacts_.path());
+  // One rank hears of it, too late for its own contribution to this step: the next one it is.
+  Rank& hears = cluster.rank(1, 1);
+  hears.recorder->at_point = [&hears](StepPoint point, uint32_t step) {
+    if (step == 2 && point == StepPoint::kReduced) hears.arrangement->RequestYield();
+  };
+  cluster.Run(1);
+  for (const auto& rank : cluster.ranks()) {
+    EXPECT_EQ(rank->error, "");
+    const v1::Stopped standing = rank->trainer->Standing();
+    EXPECT_EQ(standing.step(), 4U);
+    EXPECT_EQ(standing.phase(), v1::COMPUTING);
+    EXPECT_TRUE(rank->recorder->finished.empty());
+  }
+  v1::Save save;
+  save.mutable_start()->set_step(4);
+  save.mutable_start()->mutable_keep();
+  save.set_artifact_root(artifacts_.path());
+  save.set_job_folder("parked");
+  EXPECT_TRUE(cluster.rank(0, 0).trainer->Save(save, 2));
+  EXPECT_TRUE(cluster.rank(1, 1).trainer->Save(save, 2)) << "any holder of the column will do";
+  save.mutable_start()->set_step(5);
+  EXPECT_THROW(cluster.rank(0, 1).trainer->Save(save, 2), std::exception) << "not its state";
+  save.mutable_start()->set_step(4);
+  save.set_artifact_root("/proc/nowhere");
+  EXPECT_FALSE(cluster.rank(0, 1).trainer->Save(save, 2));
+
+  Cluster later(Spec(2, 2), artifacts_.path());
+  for (const auto& rank : later.ranks()) {
+    rank->start.Clear();
+    rank->start.set_step(4);
+    rank->start.mutable_checkpoint()->set_path("parked/checkpoints/e2-step4");
+  }
+  later.Run(3);
+  EXPECT_TRUE(States(later) == want);
+}
+
+TEST_F(RecoveryTest, FewerReplicasGoOnAndMoreJoinAtAStepsEnd) {
+  // Three replicas, then two, then three again, of one global batch.
+  Cluster three(Spec(1, 3), artifacts_.path());
+  three.rank(2, 0).recorder->at_point = [](StepPoint point, uint32_t step) {
+    if (step == 3 && point == StepPoint::kFetched) throw Killed();
+  };
+  three.Run(1);
+  ASSERT_EQ(three.rank(0, 0).standing.step(), 3U);
+
+  Cluster two(Spec(1, 2), artifacts_.path());
+  for (int dp = 0; dp < 2; ++dp) {
+    two.rank(dp, 0).trainer = std::move(three.rank(dp, 0).trainer);
+    two.rank(dp, 0).start.Clear();
+    two.rank(dp, 0).start.set_step(3);
+    two.rank(dp, 0).start.mutable_keep();
+  }
+  Recorder& survivor = *three.rank(0, 0).recorder;
+  survivor.at_point = [&](StepPoint point, uint32_t step) {
+    if (step == 4 && point == StepPoint::kFetched) two.rank(0, 0).arrangement->RequestYield();
+  };
+  two.Run(2);
+  ASSERT_EQ(two.rank(1, 0).trainer->Standing().step(), 5U);
+  survivor.at_point = nullptr;
+
+  Cluster again(Spec(1, 3), artifacts_.path());
+  for (int dp = 0; dp < 2; ++dp) {
+    again.rank(dp, 0).trainer = std::move(two.rank(dp, 0).trainer);
+    again.rank(dp, 0).start = two.rank(dp, 0).start;
+    again.rank(dp, 0).start.set_step(5);
+  }
+  again.rank(0, 0).start.add_send_to_dp(2);
+  again.rank(2, 0).start.Clear();
+  again.rank(2, 0).start.set_step(5);
+  again.rank(2, 0).start.mutable_receive()->set_dp(0);
+  again.Run(3);
+  const std::vector<std::vector<float>> states = States(again);
+  EXPECT_TRUE(states[0] == states[1] && states[1] == states[2]);
+  // The same samples in every step: only the order of additions differs.
+  const std::vector<std::vector<float>> want = Undisturbed(1, 3);
+  double farthest = 0;
+  for (size_t i = 0; i < want[0].size(); ++i) {
+    farthest = std::max<double>(farthest, std::abs(states[0][i] - want[0][i]));
+  }
+  EXPECT_LT(farthest, 1e-4);
 }
 
 }  // namespace
