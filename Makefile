@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test model format sanitize parity bench-data clean
+.PHONY: help setup build demo test model format sanitize parity bench-data shapes clean
 
 help:
 	@echo "make demo      set up, build, train the solar-cell job on 4 CPU ranks and follow it"
@@ -12,6 +12,7 @@ help:
 	@echo "make parity    make timm's and transformers' reference outputs anew and check ours against them (4.7 GB)"
 	@echo "make bench-data compare the loader with torchvision and bare decoding on one core (4.7 GB)"
 	@echo "make model     search the recovery protocol's model with larger bounds (minutes, some GB)"
+	@echo "make shapes    32 ranks as TP 4 x DP 8, and ViT-L/16@224 as TP 4 x DP 2 against TP 1 (20 GiB, minutes)"
 	@echo "make format    clang-format over the tree"
 
 setup:
@@ -52,6 +53,10 @@ bench-data: build .venv-parity/.installed
 	cmake --build $(BUILD) -j $(JOBS) --target data_bench
 	.venv-parity/bin/python bench/data/run.py $(BUILD)/bin/data_bench \
 	  $$(.venv/bin/python -c 'import elpv_dataset, os; print(os.path.dirname(elpv_dataset.__file__))')/data/images
+
+shapes: build
+	TUNDISH_SHAPES=full TUNDISH_BUILD=$(abspath $(BUILD)) PYTHONDONTWRITEBYTECODE=1 \
+	  .venv/bin/python -m pytest -q -s -p no:cacheprovider tests/e2e/test_shapes.py
 
 format:
 	git ls-files '*.h' '*.cc' | xargs clang-format -i

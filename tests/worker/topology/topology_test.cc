@@ -30,6 +30,7 @@ TEST(TopologyTest, ShippedHostsHaveTheirDevicesAndDomains) {
       {"gpu8-nvlink", "cuda", 8, {1}},
       {"gpu8-pcie", "cuda", 8, {4, 2}},
       {"trn1.32xlarge", "neuron", 32, {16, 4, 1}},
+      {"trn1.32xlarge-cpu", "cpu", 32, {16, 4, 1}},
       {"trn2.48xlarge", "neuron", 64, {16, 4, 1}},
   };
   for (const Case& c : cases) {
@@ -61,7 +62,7 @@ TEST(TopologyTest, EveryShippedFileParses) {
     EXPECT_TRUE(topology.ok()) << topology.status();
     ++files;
   }
-  EXPECT_EQ(files, 5);
+  EXPECT_EQ(files, 6);
 }
 
 TEST(TopologyTest, NamesDevicesAndTheirDomains) {
