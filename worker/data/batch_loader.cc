@@ -291,6 +291,10 @@ void BatchLoader::Stop() {
   impl_->Stop();
 }
 
+void BatchLoader::Interrupt() {
+  impl_->Wake();
+}
+
 uint64_t BatchLoader::cached_bytes() const {
   return impl_->cached_bytes();
 }

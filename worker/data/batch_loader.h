@@ -103,6 +103,10 @@ class BatchLoader {
   /// Ends the threads, waiting for the images in their hands. Any number of times, any time.
   void Stop();
 
+  /// Wakes a blocked Next, which then fails with Cancelled, as every Next until the next Start. Does
+  /// not wait. Any thread, any time.
+  void Interrupt();
+
   /// Bytes of decoded images held.
   uint64_t cached_bytes() const;
   /// Any thread.

@@ -62,11 +62,6 @@ Curve Toned(const uint8_t* square, size_t count, int channels, double brightness
   return curve;
 }
 
-float PerChannel(const std::vector<float>& values, size_t channel) {
-  if (values.empty()) return 0.5F;
-  return values.size() == 1 ? values[0] : values[channel];
-}
-
 /// Input value of each level.
 using Levels = std::array<float, 256>;
 
@@ -88,6 +83,11 @@ void WritePlane(const uint8_t* plane, int channels, int side, const Walk& walk,
 }
 
 }  // namespace
+
+float PerChannel(const std::vector<float>& values, size_t channel) {
+  if (values.empty()) return 0.5F;
+  return values.size() == 1 ? values[0] : values[channel];
+}
 
 Draws DrawAugmentation(uint64_t seed, uint64_t position) {
   CounterRandom random(seed, Purpose::kAugmentation, position);

@@ -67,4 +67,7 @@ Box Reduced(const Box& box, const ImageInfo& info, int denominator);
 void WritePixels(const uint8_t* square, int channels, const TransformOptions& options,
                  const Draws* draws, float* out_chw);
 
+/// The value of `channel` out of one per channel, one for all or none (0.5).
+float PerChannel(const std::vector<float>& values, size_t channel);
+
 }  // namespace tundish::data

@@ -250,6 +250,19 @@ TEST_F(BatchLoaderTest, StopsAtAnyTime) {
   stopper.join();
 }
 
+TEST_F(BatchLoaderTest, AnInterruptEndsWaitsUntilTheNextStart) {
+  BatchLoader loader(*dataset_, Split::kTrain, options_);
+  loader.StartTraining(0, 1000000, 0, 1);
+  std::thread other([&] { loader.Interrupt(); });
+  absl::Status last;
+  while (last.ok()) last = loader.Next().status();
+  EXPECT_EQ(last.code(), absl::StatusCode::kCancelled);
+  other.join();
+  EXPECT_EQ(loader.Next().status().code(), absl::StatusCode::kCancelled);
+  loader.StartTraining(7, 8, 0, 1);
+  EXPECT_TRUE(loader.Next().ok());
+}
+
 TEST_F(BatchLoaderTest, OptionsComeFromTheSpec) {
   v1::JobSpec spec;
   *spec.mutable_data() = spec_;

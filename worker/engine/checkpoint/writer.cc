@@ -37,7 +37,8 @@ Writer::~Writer() {
 
 void Writer::Write(Request request) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !busy_ && !pending_.has_value(); });
+  changed_.wait(lock, [this] { return interrupted_ || (!busy_ && !pending_.has_value()); });
+  if (interrupted_) return;
   pending_stall_seconds_ = SecondsSince(request.stall_start);
   pending_ = std::move(request);
   changed_.notify_all();
@@ -45,7 +46,18 @@ void Writer::Write(Request request) {
 
 void Writer::Flush() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !busy_ && !pending_.has_value(); });
+  changed_.wait(lock, [this] { return interrupted_ || (!busy_ && !pending_.has_value()); });
+}
+
+void Writer::Interrupt() {
+  const std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  changed_.notify_all();
+}
+
+void Writer::Resume() {
+  const std::lock_guard lock(mutex_);
+  interrupted_ = false;
 }
 
 void Writer::Loop() {

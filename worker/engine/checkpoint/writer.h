@@ -38,11 +38,16 @@ class Writer {
   };
 
   /// Takes the request and returns, or first waits until the one before is durable: memory for one
-  /// snapshot besides the one being made.
+  /// snapshot besides the one being made. Drops it when interrupted.
   void Write(Request request);
 
-  /// Returns when everything is durable (or has failed).
+  /// Returns when everything is durable (or has failed), or when interrupted.
   void Flush();
+
+  /// Ends waits in Write and Flush, now and until Resume. What was begun is still written. Any
+  /// thread; does not wait.
+  void Interrupt();
+  void Resume();
 
  private:
   void Loop();
@@ -55,6 +60,7 @@ class Writer {
   double pending_stall_seconds_ = 0;
   bool busy_ = false;
   bool closing_ = false;
+  bool interrupted_ = false;
   std::thread thread_;  // Last: starts when all else is there.
 };
 

@@ -51,8 +51,15 @@ void Arrangement::Abort() noexcept {
   store_->Close();
   const std::lock_guard lock(mutex_);
   aborted_ = true;
+  if (wake_) wake_();
   if (row_) row_->Abort();
   if (column_) column_->Abort();
+}
+
+void Arrangement::AtAbort(std::function<void()> wake) {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) wake();
+  wake_ = std::move(wake);
 }
 
 void Arrangement::ThrowIfAborted() const {
@@ -68,6 +75,7 @@ void Arrangement::Drop() noexcept {
   std::shared_ptr<device::Communicator> row;
   std::shared_ptr<device::Communicator> column;
   const std::lock_guard lock(mutex_);
+  wake_ = nullptr;
   row.swap(row_);
   column.swap(column_);
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -41,6 +42,10 @@ class Arrangement {
   void RequestYield() noexcept { yield_requested_ = true; }
   bool yield_requested() const noexcept { return yield_requested_; }
 
+  /// `wake` ends waits of this rank that are no collectives. Called by Abort, on its thread and under
+  /// a lock: it must neither wait nor come back here. At once when aborted already. Forgotten by Drop.
+  void AtAbort(std::function<void()> wake);
+
   /// Throws ArrangementStopped once Abort was called: for long work without collectives.
   void ThrowIfAborted() const;
 
@@ -61,6 +66,7 @@ class Arrangement {
   const c10::intrusive_ptr<device::EpochStore> store_;
   mutable std::mutex mutex_;
   bool aborted_ = false;                          // Guarded by mutex_.
+  std::function<void()> wake_;                    // Likewise.
   std::shared_ptr<device::Communicator> row_;     // Written under mutex_ by the training thread.
   std::shared_ptr<device::Communicator> column_;  // Likewise.
 };
