@@ -47,6 +47,7 @@ v1::MetricPoint MakePoint(const Job& job, uint32_t step, const StepReports& repo
     point.set_loss(done.loss());
     point.set_gradient_norm(done.gradient_norm());
     point.set_learning_rate(done.learning_rate());
+    point.set_skipped(done.skipped());
     point.set_data_epoch(done.data_epoch());
     point.set_job_epoch(std::max(point.job_epoch(), report.job_epoch()));
     slowest = std::max(slowest, done.time().step_seconds());

@@ -105,6 +105,24 @@ void OnLog(Job& job, const Member& member, const v1::RankReport& report, Context
   EmitLog(job, std::move(line), context.now, context.changes);
 }
 
+/// What a rank noticed, as an event; files it wrote are artifacts of the job.
+void OnNotice(Job& job, const v1::RankNotice& notice, Context& context) {
+  v1::JobEvent event;
+  event.set_type(notice.type());
+  event.set_reason(notice.reason());
+  event.set_message(Utf8Prefix(notice.message(), kMaxLogText));
+  if (notice.has_artifact()) {
+    const bool known = std::ranges::any_of(job.record.artifacts(), [&notice](const auto& artifact) {
+      return artifact.path() == notice.artifact().path();
+    });
+    if (known) return;
+    *job.record.add_artifacts() = notice.artifact();
+    context.changes.TouchJob(job);
+    *event.mutable_artifact() = notice.artifact();
+  }
+  Emit(job, std::move(event), context.now, context.changes);
+}
+
 void Handle(Job& job, Member& member, const v1::RankReport& report, Context& context) {
   switch (report.body_case()) {
     case v1::RankReport::kReady:
@@ -125,6 +143,11 @@ void Handle(Job& job, Member& member, const v1::RankReport& report, Context& con
       return OnFailed(job, member, report, context);
     case v1::RankReport::kLog:
       return OnLog(job, member, report, context);
+    case v1::RankReport::kNotice:
+      return OnNotice(job, report.notice(), context);
+    case v1::RankReport::kEvaluationProgress:
+      if (report.job_epoch() == job.record.job_epoch()) MoveProgressLimit(job, context);
+      return;
     case v1::RankReport::kHello:
     case v1::RankReport::BODY_NOT_SET:
       return;

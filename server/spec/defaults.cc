@@ -61,6 +61,13 @@ void FillTraining(v1::TrainingSpec& training, std::int32_t replicas) {
   if (!schedule.has_warmup_steps() && training.steps() > 0) {
     schedule.set_warmup_steps(training.steps() / 20);
   }
+  if (!training.has_check_replicas_every_steps()) training.set_check_replicas_every_steps(100);
+  if (training.on_non_finite() == v1::NON_FINITE_POLICY_UNSPECIFIED) {
+    training.set_on_non_finite(v1::FAIL_JOB);
+  }
+  if (training.on_non_finite() == v1::SKIP_STEP && training.max_skipped_steps() == 0) {
+    training.set_max_skipped_steps(10);
+  }
   if (training.class_weights() == v1::CLASS_WEIGHTING_UNSPECIFIED) {
     training.set_class_weights(v1::NONE);
   }

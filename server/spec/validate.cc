@@ -204,6 +204,29 @@ void CheckTraining(FieldChecks& checks, const v1::JobSpec& spec) {
   checks.Range("training.schedule.final_fraction", schedule.final_fraction(), 0.0, 1.0);
   checks.Known("training.class_weights", training.class_weights());
   checks.Range("training.label_smoothing", training.label_smoothing(), 0.0f, 0.5f);
+  checks.Known("training.on_non_finite", training.on_non_finite());
+  if (training.on_non_finite() == v1::SKIP_STEP) {
+    checks.Range("training.max_skipped_steps", training.max_skipped_steps(), 1u, 1000000u);
+  } else {
+    checks.Require(training.max_skipped_steps() == 0, "training.max_skipped_steps",
+                   std::to_string(training.max_skipped_steps()),
+                   "to be left out, or training.on_non_finite: SKIP_STEP");
+  }
+}
+
+void CheckTrace(FieldChecks& checks, const v1::JobSpec& spec) {
+  constexpr std::uint32_t kMostSteps = 100;
+  const auto& steps = spec.trace().steps();
+  if (!spec.has_trace() || steps.empty()) return;
+  const std::string value = fmt::format("[{}]", fmt::join(steps, ", "));
+  const bool ordered = steps.size() == 2 && steps[0] <= steps[1];
+  checks.Require(ordered, "trace.steps", value, "[first, last] with first <= last");
+  if (!ordered) return;
+  checks.Require(steps[1] - steps[0] < kMostSteps, "trace.steps", value,
+                 fmt::format("at most {} steps", kMostSteps));
+  const std::uint32_t total = spec.training().steps();
+  checks.Require(total == 0 || steps[1] < total, "trace.steps", value,
+                 fmt::format("steps below training.steps={} (they count from 0)", total));
 }
 
 }  // namespace
@@ -222,6 +245,7 @@ ValidationResult Validate(const v1::JobSpec& in) {
   CheckParallel(checks, spec);
   CheckCut(checks, spec);
   CheckTraining(checks, spec);
+  CheckTrace(checks, spec);
   checks.Range("checkpoints.keep_last", spec.checkpoints().keep_last(), 1u, 1000u);
   checks.Range("recovery.step_deadline_seconds", spec.recovery().step_deadline_seconds(), 1u,
                86400u);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -262,6 +264,48 @@ TEST_F(LifeTest, AFatalReportFailsTheJobWithItsReason) {
   EXPECT_EQ(Get(id).reason(), "non_finite_loss");
   EXPECT_THAT(Get(id).message(), HasSubstr("NaN"));
   EXPECT_TRUE(agent.ranks().empty());
+}
+
+TEST_F(LifeTest, ANoticeBecomesAnEventAndItsFileAnArtifact) {
+  fakes::FakeAgent& agent = AddAgent("host-a", 1);
+  const std::string id = Submit(Spec(1, 1));
+  Settle();
+  v1::RankReport report;
+  report.mutable_notice()->set_type("artifact");
+  report.mutable_notice()->set_reason("trace_written");
+  report.mutable_notice()->mutable_artifact()->set_kind("trace");
+  report.mutable_notice()->mutable_artifact()->set_path("job/traces/e1-dp0-tp0.json");
+  for (int i = 0; i < 2; ++i) agent.Report(agent.WorkerAt(id, 0, 0), report);
+  v1::RankReport growth;
+  growth.mutable_notice()->set_type("memory_growth");
+  growth.mutable_notice()->set_message("it may run out");
+  agent.Report(agent.WorkerAt(id, 0, 0), growth);
+  Settle();
+  ASSERT_EQ(Get(id).artifacts_size(), 1);
+  EXPECT_EQ(Get(id).artifacts(0).kind(), "trace");
+  const std::vector<std::string> events = Events(id);
+  EXPECT_EQ(std::ranges::count(events, "artifact"), 1);
+  EXPECT_EQ(std::ranges::count(events, "memory_growth"), 1);
+}
+
+TEST_F(LifeTest, AnEvaluationThatGoesOnIsNoHang) {
+  fakes::FakeAgent& agent = AddAgent("host-a", 1);
+  v1::JobSpec spec = Spec(1, 1);
+  spec.mutable_recovery()->set_step_deadline_seconds(10);
+  const std::string id = Submit(spec);
+  Settle();
+  agent.Step(id);
+  Settle();
+  v1::RankReport progress;
+  progress.mutable_evaluation_progress()->set_step(1);
+  for (int i = 0; i < 4; ++i) {
+    Advance(std::chrono::seconds(8));
+    agent.Report(agent.WorkerAt(id, 0, 0), progress);
+    Settle();
+    EXPECT_EQ(Get(id).state(), v1::RUNNING) << i;
+  }
+  Advance(std::chrono::seconds(11));
+  EXPECT_NE(Get(id).state(), v1::RUNNING);
 }
 
 }  // namespace

@@ -63,6 +63,9 @@ TEST(ResolveSpecTest, FillsEveryDefaultOfAMinimalSpec) {
   EXPECT_EQ(spec->training().schedule().kind(), v1::COSINE);
   EXPECT_FALSE(spec->training().schedule().has_warmup_steps());
   EXPECT_EQ(spec->training().class_weights(), v1::NONE);
+  EXPECT_EQ(spec->training().check_replicas_every_steps(), 100u);
+  EXPECT_EQ(spec->training().on_non_finite(), v1::FAIL_JOB);
+  EXPECT_EQ(spec->training().max_skipped_steps(), 0u);
   EXPECT_EQ(spec->evaluation().every_epochs(), 1u);
   EXPECT_EQ(spec->checkpoints().keep_last(), 2u);
   EXPECT_EQ(spec->recovery().max_failures(), 20u);
@@ -247,6 +250,39 @@ const WrongCase kWrongCases[] = {
      "training.schedule.warmup_steps", "0 to 10"},
     {"smoothing", [](auto& s) { s.mutable_training()->set_label_smoothing(0.6f); },
      "training.label_smoothing", "0 to 0.5"},
+    {"skip budget", [](auto& s) { s.mutable_training()->set_max_skipped_steps(3); },
+     "training.max_skipped_steps", "training.on_non_finite: SKIP_STEP"},
+    {"skip too much",
+     [](auto& s) {
+       s.mutable_training()->set_on_non_finite(v1::SKIP_STEP);
+       s.mutable_training()->set_max_skipped_steps(2000000);
+     },
+     "training.max_skipped_steps", "1 to 1000000"},
+    {"policy",
+     [](auto& s) { s.mutable_training()->set_on_non_finite(static_cast<v1::NonFinitePolicy>(9)); },
+     "training.on_non_finite", "FAIL_JOB or SKIP_STEP"},
+    {"one trace step", [](auto& s) { s.mutable_trace()->add_steps(1); }, "trace.steps",
+     "[first, last]"},
+    {"trace backwards",
+     [](auto& s) {
+       s.mutable_trace()->add_steps(4);
+       s.mutable_trace()->add_steps(3);
+     },
+     "trace.steps", "[first, last]"},
+    {"long trace",
+     [](auto& s) {
+       s.mutable_trace()->add_steps(0);
+       s.mutable_trace()->add_steps(100);
+     },
+     "trace.steps", "at most 100 steps"},
+    {"trace after the end",
+     [](auto& s) {
+       s.mutable_training()->clear_epochs();
+       s.mutable_training()->set_steps(10);
+       s.mutable_trace()->add_steps(9);
+       s.mutable_trace()->add_steps(10);
+     },
+     "trace.steps", "below training.steps=10"},
     {"keep", [](auto& s) { s.mutable_checkpoints()->set_keep_last(1001); }, "checkpoints.keep_last",
      "1 to 1000"},
     {"replicas", [](auto& s) { s.mutable_recovery()->set_min_data(2); }, "recovery.min_data",
