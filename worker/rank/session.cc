@@ -221,4 +221,17 @@ void Session::OnFinished(const v1::Finished& finished) {
   Send(std::move(report));
 }
 
+void Session::OnNotice(const v1::RankNotice& notice) {
+  v1::RankReport report;
+  *report.mutable_notice() = notice;
+  Send(std::move(report));
+}
+
+void Session::OnEvaluationProgress(uint32_t step, uint32_t batches) {
+  v1::RankReport report;
+  report.mutable_evaluation_progress()->set_step(step);
+  report.mutable_evaluation_progress()->set_batches(batches);
+  Send(std::move(report));
+}
+
 }  // namespace tundish::rank

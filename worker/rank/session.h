@@ -58,6 +58,8 @@ class Session final : private trainer::TrainerEvents {
   void OnEvaluation(const v1::Evaluation& evaluation) override;
   void OnCheckpoint(uint32_t job_epoch, const v1::CheckpointWritten& checkpoint) override;
   void OnFinished(const v1::Finished& finished) override;
+  void OnNotice(const v1::RankNotice& notice) override;
+  void OnEvaluationProgress(uint32_t step, uint32_t batches) override;
 
   const Outside outside_;
   trainer::Trainer trainer_;

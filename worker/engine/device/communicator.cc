@@ -1,6 +1,8 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/record_function.h>
+
 #include "worker/engine/device/backend.h"
 
 namespace tundish::device {
@@ -11,16 +13,19 @@ c10d::Backend& Communicator::backend() const {
 }
 
 void Communicator::AllReduceSum(at::Tensor tensor) {
+  RECORD_USER_SCOPE("all_reduce");
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().allreduce(tensors)->wait();
 }
 
 void Communicator::Send(at::Tensor tensor, int to) {
+  RECORD_USER_SCOPE("send");
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().send(tensors, to, 0)->wait();
 }
 
 void Communicator::Receive(at::Tensor tensor, int from) {
+  RECORD_USER_SCOPE("receive");
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().recv(tensors, from, 0)->wait();
 }

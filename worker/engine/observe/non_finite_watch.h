@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -14,10 +15,14 @@ namespace tundish::observe {
 /// made of; where it does harm, a NaN follows. False for types that have neither.
 bool HasNonFinite(const at::Tensor& tensor);
 
-/// Finds the first operator whose result is not finite. Slow: reads every result.
+/// Finds the first operator that made a value that is not finite out of finite ones: views of
+/// memory that nobody has written yet, and operators that only pass a bad value on, do not count.
+/// Slow: reads all inputs and results.
 class NonFiniteWatch final : public OperatorWatch {
  public:
+  bool needs_inputs() const override { return true; }
   bool needs_outputs() const override { return true; }
+  void Before(const OperatorCall& call) override;
   void After(const OperatorCall& call) override;
 
   struct Found {
@@ -28,6 +33,7 @@ class NonFiniteWatch final : public OperatorWatch {
 
  private:
   int64_t ordinal_ = 0;
+  std::vector<bool> bad_input_;  ///< Of the operators under way.
   std::optional<Found> found_;
 };
 

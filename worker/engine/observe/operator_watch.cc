@@ -73,7 +73,8 @@ struct WatchScope::Installed {
 WatchScope::WatchScope(std::vector<OperatorWatch*> watches) {
   if (watches.empty()) return;
   at::RecordFunctionCallback callback(&Start, &End);
-  callback.scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION});
+  callback.scopes(
+      {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
   callback.needsInputs(
       std::ranges::any_of(watches, [](const OperatorWatch* w) { return w->needs_inputs(); }));
   callback.needsOutputs(

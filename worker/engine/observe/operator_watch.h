@@ -21,7 +21,8 @@ struct OperatorCall {
 };
 
 /// Hears of every operator that a thread calls inside a WatchScope, as it was called: before
-/// autocast, and again after it. Must not throw: LibTorch would drop the exception.
+/// autocast, and again after it; and of every RECORD_USER_SCOPE (collectives). Must not throw:
+/// LibTorch would drop the exception.
 class OperatorWatch {
  public:
   virtual ~OperatorWatch() = default;

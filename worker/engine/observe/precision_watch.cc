@@ -95,6 +95,7 @@ std::string TypeName(at::ScalarType type) {
 }
 
 void PrecisionWatch::Before(const OperatorCall& call) {
+  if (!active_ || call.function.scope() != at::RecordScope::FUNCTION) return;
   ++operators_;
   if (fault_.has_value()) return;
   CheckDevice(call);

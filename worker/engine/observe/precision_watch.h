@@ -26,6 +26,9 @@ class PrecisionWatch final : public OperatorWatch {
   bool needs_inputs() const override { return true; }
   void Before(const OperatorCall& call) override;
 
+  /// Watches nothing while inactive. Active at first.
+  void set_active(bool active) { active_ = active; }
+
   /// The first one.
   const std::optional<Fault>& fault() const { return fault_; }
   int64_t operators() const { return operators_; }
@@ -38,6 +41,7 @@ class PrecisionWatch final : public OperatorWatch {
 
   const at::Device device_;
   const at::ScalarType asked_;
+  bool active_ = true;
   std::optional<Fault> fault_;
   int64_t operators_ = 0;
   int64_t matmuls_ = 0;

@@ -83,18 +83,20 @@ v1::Evaluation Summarize(const std::vector<std::string>& classes,
 v1::Evaluation Evaluate(const TrainingPlan& plan, const Place& place,
                         const std::vector<std::string>& classes, Shard& shard,
                         Arrangement& arrangement, device::Backend& backend,
-                        data::BatchLoader& loader) {
+                        data::BatchLoader& loader, TrainerEvents& events) {
   const c10::AutoGradMode no_grad(false);
   const int64_t c = plan.shape.classes;
   at::Tensor counts = at::zeros({c * c + 1}, at::kDouble);
   loader.StartEvaluation(plan.micro_batch, static_cast<uint32_t>(place.dp),
                          static_cast<uint32_t>(place.data_degree));
-  while (true) {
+  for (uint32_t batches = 1;; ++batches) {
     arrangement.ThrowIfAborted();
     absl::StatusOr<data::Batch> batch = loader.Next();
     if (absl::IsOutOfRange(batch.status())) break;
+    if (!batch.ok()) arrangement.ThrowIfAborted();
     if (!batch.ok()) throw FatalError("data_unreadable", std::string(batch.status().message()));
     Count(plan, *batch, shard, backend, counts);
+    events.OnEvaluationProgress(shard.step, batches);
   }
   if (arrangement.column()) {
     counts = counts.to(backend.device());

@@ -6,6 +6,7 @@
 #include "worker/data/batch_loader.h"
 #include "worker/engine/device/backend.h"
 #include "worker/engine/trainer/arrangement.h"
+#include "worker/engine/trainer/events.h"
 #include "worker/engine/trainer/plan.h"
 #include "worker/engine/trainer/shard.h"
 
@@ -19,10 +20,10 @@ v1::Evaluation Summarize(const std::vector<std::string>& classes,
 /// Evaluates the shard's weights on the validation split: every image once, replicas take
 /// contiguous parts, counts are summed over the column. Equal on all ranks. Throws when a
 /// collective fails or the arrangement is stopped: it then starts again from the first image.
-/// FatalError("data_unreadable").
+/// FatalError("data_unreadable"). Tells `events` of every batch.
 v1::Evaluation Evaluate(const TrainingPlan& plan, const Place& place,
                         const std::vector<std::string>& classes, Shard& shard,
                         Arrangement& arrangement, device::Backend& backend,
-                        data::BatchLoader& loader);
+                        data::BatchLoader& loader, TrainerEvents& events);
 
 }  // namespace tundish::trainer

@@ -30,6 +30,10 @@ class TrainerEvents {
   /// `job_epoch` is that of the arrangement that wrote it, which may be over.
   virtual void OnCheckpoint(uint32_t job_epoch, const v1::CheckpointWritten& checkpoint) = 0;
   virtual void OnFinished(const v1::Finished& finished) = 0;
+  /// Something the job's reader should see.
+  virtual void OnNotice(const v1::RankNotice& notice) {}
+  /// Batch number `batches` of this rank's part of an evaluation is done.
+  virtual void OnEvaluationProgress(uint32_t step, uint32_t batches) {}
   /// Progress inside step `step`; for watching hangs, and for tests that fail a rank at a point by
   /// throwing from here.
   virtual void OnPoint(StepPoint point, uint32_t step) {}

@@ -13,12 +13,24 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 class SumHook final : public c10d::CppCommHookInterface<Group> {
  public:
-  using CppCommHookInterface::CppCommHookInterface;
+  SumHook(Group group, std::shared_ptr<GradientReducer::OnBucket> on_bucket)
+      : CppCommHookInterface(std::move(group)), on_bucket_(std::move(on_bucket)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     std::vector<at::Tensor> tensors{bucket.getBufferRef()};
-    return state_->getDefaultBackend()->allreduce(tensors)->getFuture();
+    const auto start = std::chrono::steady_clock::now();
+    auto future = state_->getDefaultBackend()->allreduce(tensors)->getFuture();
+    if (*on_bucket_) {
+      future->addCallback([told = *on_bucket_, start,
+                           bytes = tensors.front().nbytes()](c10::ivalue::Future& /*sum*/) {
+        told(bytes, start, std::chrono::steady_clock::now());
+      });
+    }
+    return future;
   }
+
+ private:
+  std::shared_ptr<GradientReducer::OnBucket> on_bucket_;
 };
 
 // Rebuilding buckets after the first step would change the order of additions after a recovery. The
@@ -66,9 +78,10 @@ class GradientReducer::Impl {
   Impl(std::vector<at::Tensor> parameters, std::vector<std::vector<size_t>> buckets,
        const Group& group, int64_t bucket_bytes)
       : reducer_(std::move(parameters), std::move(buckets), group, bucket_bytes) {
-    reducer_.register_comm_hook(std::make_unique<SumHook>(group));
+    reducer_.register_comm_hook(std::make_unique<SumHook>(group, on_bucket_));
   }
 
+  const std::shared_ptr<OnBucket> on_bucket_ = std::make_shared<OnBucket>();
   FrozenReducer reducer_;
 };
 
@@ -92,6 +105,10 @@ GradientReducer::~GradientReducer() = default;
 void GradientReducer::ArmForLastBackward() {
   impl_->reducer_.prepare_for_forward();
   impl_->reducer_.prepare_for_backward({});
+}
+
+void GradientReducer::set_on_bucket(OnBucket on_bucket) {
+  *impl_->on_bucket_ = std::move(on_bucket);
 }
 
 }  // namespace tundish::trainer

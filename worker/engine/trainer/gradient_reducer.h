@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,6 +32,12 @@ class GradientReducer {
   /// The next backward is the step's last: its end waits until every gradient is the column's sum.
   /// Backwards before it only accumulate.
   void ArmForLastBackward();
+
+  /// Told of every bucket once its sum is there, on whichever thread; null: nobody is. Set between
+  /// backwards.
+  using OnBucket = std::function<void(size_t bytes, std::chrono::steady_clock::time_point start,
+                                      std::chrono::steady_clock::time_point end)>;
+  void set_on_bucket(OnBucket on_bucket);
 
  private:
   class Impl;

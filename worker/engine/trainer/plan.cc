@@ -101,6 +101,13 @@ TrainingPlan MakePlan(const v1::Assignment& assignment) {
   plan.train_images = std::max(1U, assignment.data().train_images());
   plan.evaluate_every_epochs = spec.evaluation().every_epochs();
   plan.checkpoint_every_steps = spec.checkpoints().every_steps();
+  plan.check_replicas_every_steps = training.check_replicas_every_steps();
+  plan.skip_non_finite = training.on_non_finite() == v1::SKIP_STEP;
+  plan.max_skipped_steps = training.max_skipped_steps();
+  if (spec.trace().steps_size() == 2) {
+    plan.trace_first = spec.trace().steps(0);
+    plan.trace_last = spec.trace().steps(1);
+  }
   plan.threads = std::max(1, spec.parallel().threads_per_rank());
   return plan;
 }

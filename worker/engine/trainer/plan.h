@@ -29,6 +29,11 @@ struct TrainingPlan {
   uint32_t evaluate_every_epochs = 0;   ///< 0: at the end only
   uint32_t checkpoint_every_steps = 0;  ///< 0: once per data epoch
   int threads = 1;
+  uint32_t check_replicas_every_steps = 0;  ///< 0: after first steps of arrangements only
+  bool skip_non_finite = false;             ///< else the job fails
+  uint32_t max_skipped_steps = 0;
+  uint32_t trace_first = 1;  ///< steps trace_first to trace_last are profiled; none if first > last
+  uint32_t trace_last = 0;
 
   /// Passes over the data that are complete after `steps` steps.
   uint32_t DataEpochsAfter(uint32_t steps) const;
@@ -36,6 +41,8 @@ struct TrainingPlan {
   bool EvaluationDue(uint32_t steps) const;
   /// State is written after `steps` committed steps.
   bool CheckpointDue(uint32_t steps) const;
+  /// Step `step` is profiled.
+  bool Traced(uint32_t step) const { return step >= trace_first && step <= trace_last; }
 };
 
 /// Throws FatalError("wrong_placement") naming the field when the shape cannot be cut as the

@@ -30,6 +30,8 @@ struct Shard {
   v1::RankStepTime reduced_time;
   /// AdamW updates the moments have seen.
   int64_t updates = 0;
+  /// A step of this process has passed the first step's watch.
+  bool proven = false;
   /// What step - 1 was committed with.
   std::optional<v1::StepSums> committed_sums;
 };

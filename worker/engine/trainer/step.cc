@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "worker/engine/optimizer/gradient_norm.h"
 #include "worker/engine/optimizer/schedule.h"
 #include "worker/engine/trainer/autocast.h"
+#include "worker/engine/trainer/diagnosis.h"
 #include "worker/engine/trainer/fatal_error.h"
 #include "worker/engine/trainer/sums.h"
 
@@ -28,44 +30,55 @@ enum ControlSlot { kLossSum, kWeightSum, kNonFinite, kYield, kControlSlots };
 }  // namespace
 
 v1::StepDone Commit(const TrainingPlan& plan, const Place& place, Shard& shard,
-                    const v1::StepSums& sums) {
+                    const v1::StepSums& sums, const std::string& first_bad) {
   TORCH_CHECK(shard.phase == v1::REDUCED, "step ", shard.step, " is not reduced");
   const double norm = GlobalNorm(sums, place.tensor_degree);
   const double loss = GlobalLoss(sums);
-  if (!AllFinite(sums) || !std::isfinite(norm) || !std::isfinite(loss)) {
-    throw FatalError("non_finite_loss",
-                     fmt::format("step {} has loss {} and gradient norm {}; a lower learning rate "
-                                 "or clip_norm would help",
-                                 shard.step, loss, norm));
+  const bool finite = StepIsFinite(sums, place.tensor_degree);
+  // Every step that was not skipped is an update, so the count needs no memory of its own.
+  const int64_t skipped = static_cast<int64_t>(shard.step) - shard.updates;
+  if (!finite && (!plan.skip_non_finite || skipped >= plan.max_skipped_steps)) {
+    throw FatalError(
+        "non_finite_loss",
+        fmt::format("step {} has loss {} and gradient norm {}{}{}{}; a lower learning "
+                    "rate or clip_norm would help",
+                    shard.step, loss, norm, first_bad.empty() ? "" : ": ", first_bad,
+                    plan.skip_non_finite ? fmt::format(" ({} steps were skipped already)", skipped)
+                                         : std::string()));
   }
   const double learning_rate = optimizer::LearningRate(plan.schedule, shard.step);
-  optimizer::ApplyAdamW(shard.model.parameters(), plan.adamw, learning_rate, shard.updates,
-                        optimizer::ClipCoefficient(norm, plan.clip_norm));
+  if (finite) {
+    optimizer::ApplyAdamW(shard.model.parameters(), plan.adamw, learning_rate, shard.updates,
+                          optimizer::ClipCoefficient(norm, plan.clip_norm));
+  }
   v1::StepDone done;
   done.set_step(shard.step);
   done.set_data_epoch(plan.DataEpochsAfter(shard.step));
   done.set_loss(loss);
   done.set_gradient_norm(norm);
   done.set_learning_rate(learning_rate);
+  done.set_skipped(!finite);
   *done.mutable_time() = shard.reduced_time;
   // The place may be another than the one the step was computed in.
   done.mutable_time()->set_dp(place.dp);
   done.mutable_time()->set_tp(place.tp);
   shard.step += 1;
-  shard.updates += 1;
+  if (finite) shard.updates += 1;
   shard.phase = v1::COMPUTING;
   shard.committed_sums = sums;
   return done;
 }
 
 StepRunner::StepRunner(const TrainingPlan& plan, const Place& place, Shard& shard,
-                       Arrangement& arrangement, device::Backend& backend, TrainerEvents& events)
+                       Arrangement& arrangement, device::Backend& backend, TrainerEvents& events,
+                       TraceFolder trace_folder)
     : plan_(plan),
       place_(place),
       shard_(shard),
       arrangement_(arrangement),
       backend_(backend),
-      events_(events) {
+      events_(events),
+      inspector_(plan, place, shard, arrangement, backend, events, std::move(trace_folder)) {
   if (arrangement.column()) {
     reducer_ = std::make_unique<GradientReducer>(shard.model.parameters(), *arrangement.column());
   }
@@ -79,36 +92,53 @@ void StepRunner::Run(data::BatchLoader& loader) {
   time_.set_dp(place_.dp);
   time_.set_tp(place_.tp);
 
+  std::unique_ptr<observe::WatchScope> watched = inspector_.BeginStep(step, reducer_.get());
   const data::Batch batch = Fetch(loader);
-  time_.set_data_wait_seconds(Lap());
+  time_.set_data_wait_seconds(Lap("data wait"));
   events_.OnPoint(StepPoint::kFetched, step);
 
-  const float loss_sum = ForwardBackward(batch);
+  inspector_.BeginCompute();
+  const float loss_sum = ForwardBackward(batch, /*reduce=*/true);
+  inspector_.EndCompute();
   events_.OnPoint(StepPoint::kBackwardDone, step);
 
   ReduceControl(batch, loss_sum);
   events_.OnPoint(StepPoint::kReduced, step);
 
   const v1::StepSums sums = ShareOverRow();
-  time_.set_exposed_reduce_seconds(time_.exposed_reduce_seconds() + Lap());
+  time_.set_exposed_reduce_seconds(time_.exposed_reduce_seconds() + Lap("share over row"));
   events_.OnPoint(StepPoint::kShared, step);
 
-  v1::StepDone done = Commit(plan_, place_, shard_, sums);
+  std::string first_bad;
+  if (!StepIsFinite(sums, place_.tensor_degree)) {
+    watched.reset();
+    first_bad = FindFirstBad(batch);
+  }
+  v1::StepDone done = Commit(plan_, place_, shard_, sums, first_bad);
   yield_agreed_ = YieldWanted(sums);
   backend_.Synchronize();
-  time_.set_commit_seconds(Lap());
+  time_.set_commit_seconds(Lap("commit"));
   events_.OnPoint(StepPoint::kCommitted, step);
 
   time_.set_step_seconds(std::chrono::duration<double>(lap_start_ - step_start_).count());
   *done.mutable_time() = time_;
-  done.set_memory_bytes(backend_.Memory().used_bytes);
+  const uint64_t memory_bytes = backend_.Memory().used_bytes;
+  done.set_memory_bytes(memory_bytes);
   events_.OnStepDone(done);
+  if (done.skipped() && place_.dp == 0 && place_.tp == 0) {
+    events_.OnNotice(SkipNotice(done, first_bad));
+  }
+  watched.reset();
+  const bool on_host = backend_.device().is_cpu();
+  inspector_.EndStep(batch,
+                     memory_bytes - std::min(memory_bytes, on_host ? loader.cached_bytes() : 0));
 }
 
 data::Batch StepRunner::Fetch(data::BatchLoader& loader) {
   arrangement_.ThrowIfAborted();
   absl::StatusOr<data::Batch> batch = loader.Next();
   if (!batch.ok()) {
+    arrangement_.ThrowIfAborted();
     throw FatalError("data_unreadable", std::string(batch.status().message()));
   }
   TORCH_CHECK(batch->step == shard_.step && batch->size() > 0, "the loader gave ", batch->size(),
@@ -116,9 +146,9 @@ data::Batch StepRunner::Fetch(data::BatchLoader& loader) {
   return *std::move(batch);
 }
 
-/// Forward and backward over the micro-batches; gradients end up summed over the column. Returns
-/// this rank's sum of weighted losses.
-float StepRunner::ForwardBackward(const data::Batch& batch) {
+/// Forward and backward over the micro-batches; gradients end up summed over the column, or stay
+/// this rank's own. Returns this rank's sum of weighted losses.
+float StepRunner::ForwardBackward(const data::Batch& batch, bool reduce) {
   for (model::Parameter& parameter : shard_.model.parameters()) {
     parameter.value.mutable_grad().reset();
   }
@@ -134,14 +164,15 @@ float StepRunner::ForwardBackward(const data::Batch& batch) {
     arrangement_.ThrowIfAborted();
     const uint32_t count = std::min(plan_.micro_batch, batch.size() - first);
     const bool last = first + count == batch.size();
-    if (last && reducer_) reducer_->ArmForLastBackward();
+    if (reduce && last && reducer_) reducer_->ArmForLastBackward();
     const at::Tensor loss = Loss(batch, pixels_bchw, first, count);
     loss_sum += loss.item<float>();
-    forward_seconds += Lap();
-    if (last) events_.OnPoint(StepPoint::kForwardDone, shard_.step);
+    forward_seconds += Lap("forward");
+    if (reduce && last) events_.OnPoint(StepPoint::kForwardDone, shard_.step);
     (loss / batch.global_weight_sum).backward();
-    backward_seconds += Lap();
+    backward_seconds += Lap("backward");
   }
+  if (!reduce) return static_cast<float>(loss_sum);
   time_.set_forward_seconds(forward_seconds);
   time_.set_backward_seconds(backward_seconds);
   return static_cast<float>(loss_sum);
@@ -200,7 +231,7 @@ void StepRunner::ReduceControl(const data::Batch& batch, float loss_sum) {
   shard_.sums.set_weight_sum_bits(ToBits(sums[kWeightSum]));
   shard_.sums.set_nonfinite_bits(ToBits(sums[kNonFinite] + (std::isfinite(norm) ? 0 : 1)));
   shard_.sums.set_yield_bits(ToBits(sums[kYield]));
-  time_.set_exposed_reduce_seconds(Lap());
+  time_.set_exposed_reduce_seconds(Lap("control and norm"));
   shard_.reduced_time = time_;
   shard_.reduced_time.set_step_seconds(
       std::chrono::duration<double>(lap_start_ - step_start_).count());
@@ -240,10 +271,28 @@ v1::StepSums StepRunner::ShareOverRow() {
   return result;
 }
 
-/// Seconds since the last call in this step.
-double StepRunner::Lap() {
+/// Where the first value that is not finite came from, on whichever rank. Computes the step again
+/// without reducing over the column: every rank knows the same sums, so all come here. The reduced
+/// gradients are gone then, and nobody will want them: the step is not applied.
+std::string StepRunner::FindFirstBad(const data::Batch& batch) {
+  observe::NonFiniteWatch watch;
+  std::optional<FirstBad> bad = BadInput(shard_, batch);
+  {
+    const observe::WatchScope watched({&watch});
+    ForwardBackward(batch, /*reduce=*/false);
+  }
+  if (!bad.has_value() && watch.found().has_value()) {
+    bad = FirstBad{.ordinal = watch.found()->ordinal, .what = watch.found()->what};
+  }
+  Lap("find first bad tensor");
+  return AgreeOnFirstBad(place_, arrangement_, backend_.device(), bad);
+}
+
+/// Seconds since the last call in this step, which the named phase took.
+double StepRunner::Lap(const char* phase) {
   const auto now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - lap_start_).count();
+  inspector_.Phase(phase, shard_.step, lap_start_, now);
   lap_start_ = now;
   return seconds;
 }

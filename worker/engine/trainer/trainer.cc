@@ -13,6 +13,7 @@
 
 #include "worker/data/decode_threads.h"
 #include "worker/engine/checkpoint/model_file.h"
+#include "worker/engine/observe/preflight.h"
 #include "worker/engine/trainer/evaluator.h"
 #include "worker/engine/trainer/fatal_error.h"
 #include "worker/engine/trainer/merge.h"
@@ -33,8 +34,7 @@ std::vector<double> PerChannel(const google::protobuf::RepeatedField<float>& val
                                int64_t channels) {
   std::vector<double> result;
   for (int64_t c = 0; c < channels; ++c) {
-    const int index = values.size() > 1 ? static_cast<int>(c) : 0;
-    result.push_back(index < values.size() ? values.Get(index) : 0.5);
+    result.push_back(data::PerChannel({values.begin(), values.end()}, static_cast<size_t>(c)));
   }
   return result;
 }
@@ -86,7 +86,16 @@ Outcome Trainer::Run(const v1::Assignment& assignment, Arrangement& arrangement)
   TORCH_CHECK(!runner_, "the trainer was not quiesced");
   const auto start = Clock::now();
   Prepare(assignment);
-  if (assignment.start().has_fresh() || assignment.start().has_checkpoint()) Restart(assignment);
+  writer_.Resume();
+  arrangement.AtAbort([this] {
+    training_loader_->Interrupt();
+    evaluation_loader_->Interrupt();
+    writer_.Interrupt();
+  });
+  if (assignment.start().has_fresh() || assignment.start().has_checkpoint()) {
+    WarnIfSlow();
+    Restart(assignment);
+  }
   ComeToStart(assignment.start());
   const double local_seconds = SecondsSince(start);
 
@@ -100,7 +109,9 @@ Outcome Trainer::Run(const v1::Assignment& assignment, Arrangement& arrangement)
   formed.set_form_seconds(SecondsSince(form_start));
   const auto copy_start = Clock::now();
   CopyState(assignment.start(), arrangement);
-  runner_ = std::make_unique<StepRunner>(plan_, place_, *shard_, arrangement, *backend_, events_);
+  runner_ = std::make_unique<StepRunner>(plan_, place_, *shard_, arrangement, *backend_, events_,
+                                         TraceFolder{.artifact_root = assignment.artifact_root(),
+                                                     .job_folder = assignment.job_folder()});
   formed.set_restore_seconds(local_seconds + SecondsSince(copy_start));
   formed.set_step(shard_->step);
   events_.OnFormed(formed);
@@ -115,6 +126,7 @@ bool Trainer::Save(const v1::Save& save, uint32_t job_epoch) {
   if (!shard_ || !(save.start().has_keep() || save.start().has_commit())) {
     throw FatalError("wrong_start_point", "this rank holds no state that it could save");
   }
+  writer_.Resume();  // The arrangement that is over may have interrupted it.
   ComeToStart(save.start());
   writer_.Flush();  // what was due before does not count
   const uint64_t before = shards_written_;
@@ -209,6 +221,24 @@ void Trainer::ComeToStart(const v1::StartPoint& start) {
   shard.phase = v1::COMPUTING;
 }
 
+/// bf16 that a device only emulates is hundreds of times slower than fp32, and looks like a hang.
+void Trainer::WarnIfSlow() {
+  if (!plan_.bf16) return;
+  const observe::MatmulSpeed speed =
+      observe::MeasureMatmul(backend_->device(), [this] { backend_->Synchronize(); });
+  spdlog::info("event=precision_preflight fp32_us={:.0f} bf16_us={:.0f}", speed.fp32_seconds * 1e6,
+               speed.bf16_seconds * 1e6);
+  if (speed.bf16_seconds <= speed.fp32_seconds) return;
+  v1::RankNotice notice;
+  notice.set_type("precision_slow");
+  notice.set_reason("bf16_slower_than_fp32");
+  notice.set_message(fmt::format(
+      "rank dp={} tp={}: a bf16 matrix product takes {:.1f} times as long as one in fp32 on {}; "
+      "training.precision: FP32 would be faster here",
+      place_.dp, place_.tp, speed.bf16_seconds / speed.fp32_seconds, place_.device));
+  events_.OnNotice(notice);
+}
+
 /// The last part of a step that an arrangement before this one reduced.
 void Trainer::CommitForward(const v1::StepSums& sums) {
   const auto start = Clock::now();
@@ -290,7 +320,7 @@ Outcome Trainer::Train(const v1::Assignment& assignment, Arrangement& arrangemen
 void Trainer::EvaluateNow(Arrangement& arrangement) {
   if (dataset_->validation().empty()) return;
   const v1::Evaluation evaluation = Evaluate(plan_, place_, dataset_->classes(), *shard_,
-                                             arrangement, *backend_, *evaluation_loader_);
+                                             arrangement, *backend_, *evaluation_loader_, events_);
   if (place_.dp == 0 && place_.tp == 0) events_.OnEvaluation(evaluation);
 }
 
@@ -338,6 +368,7 @@ void Trainer::Finish(const v1::Assignment& assignment, Arrangement& arrangement)
     }
   }
   writer_.Flush();
+  arrangement.ThrowIfAborted();
   events_.OnFinished(finished);
 }
 

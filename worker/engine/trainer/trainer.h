@@ -59,6 +59,7 @@ class Trainer {
  private:
   void Prepare(const v1::Assignment& assignment);
   void OpenData(const v1::Assignment& assignment);
+  void WarnIfSlow();
   void ComeToStart(const v1::StartPoint& start);
   void CommitForward(const v1::StepSums& sums);
   void Restart(const v1::Assignment& assignment);

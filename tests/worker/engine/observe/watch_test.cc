@@ -1,9 +1,11 @@
 // Each fault is made for real: a layer outside autocast, a tensor of another device, an overflow.
+#include <algorithm>
 #include <limits>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -203,6 +205,18 @@ TEST(NonFiniteWatchTest, NamesTheFirstOperatorThatOverflows) {
   }
   ASSERT_TRUE(watch.found().has_value());
   EXPECT_EQ(watch.found()->what, "the result of aten::mul in blocks.4.mlp (forward)");
+}
+
+TEST(NonFiniteWatchTest, BlamesNobodyForMemoryNotYetWritten) {
+  NonFiniteWatch watch;
+  {
+    const WatchScope scope({&watch});
+    at::Tensor fresh = at::empty({4});
+    std::fill_n(fresh.mutable_data_ptr<float>(), 4, std::numeric_limits<float>::quiet_NaN());
+    fresh.view({2, 2}).copy_(at::ones({2, 2}));
+    fresh.mul_(2);
+  }
+  EXPECT_FALSE(watch.found().has_value()) << watch.found()->what;
 }
 
 TEST(NonFiniteWatchTest, KnowsWhatIsFinite) {

@@ -141,6 +141,12 @@ void Recorder::OnCheckpoint(uint32_t /*job_epoch*/, const v1::CheckpointWritten&
 void Recorder::OnFinished(const v1::Finished& done) {
   finished.push_back(done);
 }
+void Recorder::OnNotice(const v1::RankNotice& notice) {
+  notices.push_back(notice);
+}
+void Recorder::OnEvaluationProgress(uint32_t /*step*/, uint32_t /*batches*/) {
+  ++evaluation_batches;
+}
 void Recorder::OnPoint(trainer::StepPoint point, uint32_t step) {
   if (at_point) at_point(point, step);
 }

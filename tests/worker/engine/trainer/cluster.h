@@ -40,12 +40,16 @@ class Recorder final : public trainer::TrainerEvents {
   void OnEvaluation(const v1::Evaluation& evaluation) override;
   void OnCheckpoint(uint32_t job_epoch, const v1::CheckpointWritten& checkpoint) override;
   void OnFinished(const v1::Finished& finished) override;
+  void OnNotice(const v1::RankNotice& notice) override;
+  void OnEvaluationProgress(uint32_t step, uint32_t batches) override;
   void OnPoint(trainer::StepPoint point, uint32_t step) override;
 
   std::vector<v1::StepDone> steps;
   std::vector<v1::Evaluation> evaluations;
   std::vector<v1::CheckpointWritten> checkpoints;  // Written by another thread until it ends.
   std::vector<v1::Finished> finished;
+  std::vector<v1::RankNotice> notices;
+  int evaluation_batches = 0;
   std::vector<uint32_t> formed_at;
   std::function<void(trainer::StepPoint, uint32_t)> at_point;
 };

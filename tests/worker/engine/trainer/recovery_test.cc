@@ -92,6 +92,8 @@ class RecoveryTest : public ::testing::Test {
     v1::JobSpec spec = TinySpec(images_.path(), tensor, data);
     spec.mutable_training()->set_steps(8);
     spec.mutable_checkpoints()->set_every_steps(kStep + 1);
+    // Replicas are compared right after kStep: who dies once it is committed dies in that.
+    spec.mutable_training()->set_check_replicas_every_steps(kStep + 1);
     return spec;
   }
 
