@@ -88,12 +88,24 @@ def wait_for_placement(cluster, job):
     raise AssertionError(f"job {job} never started: {cluster.describe(job)}")
 
 
-def run(cluster, folder, name, model, tensor, data, steps, global_batch, learning_rate=1e-4):
+def check_traces(cluster, described, ranks):
+    """Every rank's profile is named by `describe` and holds phases, operators and collectives."""
+    traces = [a for a in described["artifacts"] if a["kind"] == "trace"]
+    assert len(traces) == ranks, described["artifacts"]
+    for trace in traces:
+        events = json.loads((cluster.artifact_root / trace["path"]).read_text())["traceEvents"]
+        kinds = {event.get("cat") for event in events}
+        assert {"steps", "operators", "collectives", "gradient buckets"} <= kinds, (trace, kinds)
+
+
+def run(cluster, folder, name, model, tensor, data, steps, global_batch, learning_rate=1e-4, trace=None):
     job = {"name": name, "data": {"folder": str(folder)}, "model": model,
            "parallel": {"tensor": tensor, "data": data},
            "training": {"steps": steps, "global_batch": global_batch, "micro_batch": 1, "seed": 3,
                         "optimizer": {"learning_rate": learning_rate}},
            "evaluation": {"every_epochs": 0}, "checkpoints": {"every_steps": 100000}}
+    if trace:
+        job["trace"] = {"steps": trace}
     path = cluster.folder / f"{name}.json"
     path.write_text(json.dumps(job))
     began = time.monotonic()
@@ -103,6 +115,7 @@ def run(cluster, folder, name, model, tensor, data, steps, global_batch, learnin
         described, updates = cluster.wait_for_end(job_id)
     assert described["state"] == "SUCCEEDED", described
     check_stream(updates)
+    check_traces(cluster, described, tensor * data if trace else 0)
     points = [u["metric"] for u in updates if "metric" in u]
     print(f"{name}: TP {tensor} x DP {data}, {steps} steps, {time.monotonic() - began:.0f} s in all, "
           f"{max(p['step_seconds'] for p in points):.1f} s the slowest step, "
@@ -129,7 +142,7 @@ TINY = {"image_size": 16, "patch_size": 8, "hidden": 32, "depth": 2, "heads": 4,
 def test_tp4_groups_lie_where_links_are_short(trn1, tmp_path):
     make_images(tmp_path / "images")
     data = 8 if FULL else 2
-    ranks, losses, meter = run(trn1, tmp_path / "images", "tiny", TINY, 4, data, 5, 32)
+    ranks, losses, meter = run(trn1, tmp_path / "images", "tiny", TINY, 4, data, 5, 32, trace=[1, 2])
     assert len(ranks) == 4 * data
     check_groups(ranks)
     _, whole, _ = run(trn1, tmp_path / "images", "tiny-whole", TINY, 1, 1, 5, 32)

@@ -14,6 +14,7 @@
 #include "worker/data/decode_threads.h"
 #include "worker/engine/checkpoint/model_file.h"
 #include "worker/engine/observe/preflight.h"
+#include "worker/engine/trainer/diagnosis.h"
 #include "worker/engine/trainer/evaluator.h"
 #include "worker/engine/trainer/fatal_error.h"
 #include "worker/engine/trainer/merge.h"
@@ -249,6 +250,9 @@ void Trainer::CommitForward(const v1::StepSums& sums) {
   time.set_step_seconds(time.step_seconds() + time.commit_seconds());
   done.set_memory_bytes(backend_->Memory().used_bytes);
   events_.OnStepDone(done);
+  if (done.skipped() && place_.dp == 0 && place_.tp == 0) {
+    events_.OnNotice(SkipNotice(done, "a failure cut off the search for the first bad tensor"));
+  }
 }
 
 /// Weights from the seed, a file or a checkpoint.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <future>
 #include <optional>
 
 #include <fmt/core.h>
@@ -210,6 +211,51 @@ TEST_F(RecoveryTest, NoStepIsLostWhereverARankDies) {
       EXPECT_EQ(written.back().shard(), fmt::format("shard-tp{}.safetensors", tp));
     }
   }
+}
+
+// A step that is not finite is computed once more to find out why, without its gradients being
+// kept.
+TEST_F(RecoveryTest, ADeathInTheSearchForABadTensorPassesTheStepOverAllTheSame) {
+  v1::JobSpec spec = Spec(2, 2);
+  spec.mutable_training()->set_on_non_finite(v1::SKIP_STEP);
+  spec.mutable_training()->set_max_skipped_steps(1);
+  const auto scale = [](Rank& rank, float factor) {
+    for (const model::Parameter& parameter : rank.trainer->shard()->model.arena().parameters()) {
+      if (parameter.spec.name == "blocks.1.mlp.fc1.weight") parameter.value.detach().mul_(factor);
+    }
+  };
+  const auto overflow = [&](Rank& rank, StepPoint point, uint32_t step) {
+    if (step != kStep) return;
+    if (point == StepPoint::kFetched) scale(rank, 0x1p127F);
+    if (point == StepPoint::kCommitted) scale(rank, 0x1p-127F);
+  };
+  Cluster undisturbed(spec, artifacts_.path());
+  Rank& bad = undisturbed.rank(1, 0);
+  bad.recorder->at_point = [&](StepPoint point, uint32_t step) { overflow(bad, point, step); };
+  undisturbed.Run(1);
+  const auto want = States(undisturbed);
+  EXPECT_EQ(bad.trainer->shard()->updates, 7);
+
+  Cluster cluster(spec, artifacts_.path());
+  std::promise<void> shared;
+  cluster.rank(1, 0).recorder->at_point = [&](StepPoint point, uint32_t step) {
+    overflow(cluster.rank(1, 0), point, step);
+    if (step == kStep && point == StepPoint::kShared) shared.set_value();
+  };
+  cluster.rank(0, 0).recorder->at_point = [&](StepPoint point, uint32_t step) {
+    if (step != kStep || point != StepPoint::kShared) return;
+    shared.get_future().wait();
+    throw Killed();
+  };
+  cluster.Run(1);
+  for (const auto& rank : cluster.ranks()) rank->recorder->at_point = nullptr;
+  scale(cluster.rank(1, 0), 0x1p-127F);
+  const uint32_t cut = DecideCut(cluster, 2, 2);
+  EXPECT_EQ(cut, kStep + 1);
+  PlanRestart(cluster, cut, 2, 2);
+  cluster.Run(2);
+  EXPECT_TRUE(States(cluster) == want);
+  for (const auto& rank : cluster.ranks()) EXPECT_EQ(rank->trainer->shard()->updates, 7);
 }
 
 TEST_F(RecoveryTest, ThreeReplicasKeepTheOrderOfAdditions) {
