@@ -61,6 +61,13 @@ absl::Status Unknown(std::string_view key, std::string_view layout) {
       fmt::format("'{}' is not a tensor of a {} Vision Transformer", key, layout));
 }
 
+absl::Status NoPlace(std::string_view key, std::string_view option) {
+  return absl::InvalidArgumentError(
+      fmt::format("'{}' belongs to a model {}, which the Hugging Face layout has no place for; use "
+                  "the timm layout",
+                  key, option));
+}
+
 }  // namespace
 
 std::optional<Layout> DetectLayout(const std::vector<std::string>& keys) {
@@ -108,14 +115,17 @@ absl::StatusOr<std::vector<std::string>> HuggingFaceKeysOf(std::string_view timm
     if (timm_key == timm) return std::vector{fmt::format("{}{}", kBackbone, hugging_face)};
   }
   if (timm_key.starts_with("fc_norm.")) {
-    return absl::InvalidArgumentError(
-        fmt::format("'{}' belongs to a model with mean pooling, which the Hugging Face layout has "
-                    "no place for; "
-                    "use the timm layout",
-                    timm_key));
+    return NoPlace(timm_key, "with mean pooling");
   }
+  if (timm_key == "reg_token") return NoPlace(timm_key, "with register tokens");
   const std::optional<BlockKey> block = SplitBlockKey(timm_key, kTimmBlock);
+  if (timm_key.starts_with(kTimmBlock) && timm_key.ends_with(".gamma")) {
+    return NoPlace(timm_key, "with layer scale");
+  }
   if (!block.has_value()) return Unknown(timm_key, "timm");
+  if (block->module == "attn.q_norm" || block->module == "attn.k_norm") {
+    return NoPlace(timm_key, "with a norm of queries and keys");
+  }
   const std::string prefix = fmt::format("{}{}{}.", kBackbone, kHuggingFaceBlock, block->index);
   if (block->module == kQkv) {
     std::vector<std::string> keys;

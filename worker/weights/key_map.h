@@ -34,8 +34,8 @@ std::optional<Layout> DetectLayout(const std::vector<std::string>& keys);
 absl::StatusOr<std::optional<KeyPart>> TimmKeyOf(std::string_view hugging_face_key);
 
 /// The Hugging Face tensors that hold `timm_key`, one, or three for attn.qkv, in the order of the
-/// rows. Errors: InvalidArgument for a key that Hugging Face's ViT has no place for (fc_norm: mean
-/// pooling).
+/// rows. Errors: InvalidArgument for a key that Hugging Face's ViT has no place for (fc_norm,
+/// reg_token, q_norm, k_norm, gamma), naming the option it belongs to.
 absl::StatusOr<std::vector<std::string>> HuggingFaceKeysOf(std::string_view timm_key);
 
 }  // namespace tundish::weights

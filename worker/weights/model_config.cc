@@ -1,5 +1,6 @@
 #include "worker/weights/model_config.h"
 
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@ constexpr const char* kTimmArchitecture = "vit_base_patch16_224";
 constexpr int kBicubic = 3;  // PIL's number, which transformers writes.
 constexpr double kCropShare = 0.9;
 constexpr int64_t kMostChannels = 64;
+constexpr int64_t kMostExtent = int64_t{1} << 31;
 
 std::string Dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -33,12 +35,33 @@ class FieldReader {
   const absl::Status& status() const { return status_; }
 
   /// In [1, most].
-  int64_t Integer(const char* name, int64_t most = int64_t{1} << 31) {
+  int64_t Integer(const char* name, int64_t most = kMostExtent) {
     const std::string right = fmt::format("a whole number from 1 to {}", most);
     const Json* const value = Get(name, right);
     if (value == nullptr) return 0;
     if (value->is_number_integer() && *value >= 1 && *value <= most) return value->get<int64_t>();
     return Wrong(name, right), 0;
+  }
+
+  /// Says something: is there, and not null.
+  bool Has(const char* name) const {
+    const auto found = json_.find(name);
+    return found != json_.end() && !found->is_null();
+  }
+
+  /// As Integer; `otherwise` when it is not there. Missing with an `otherwise` of 0 is an error.
+  int64_t IntegerOr(const char* name, int64_t otherwise, int64_t most = kMostExtent) {
+    return otherwise > 0 && !Has(name) ? otherwise : Integer(name, most);
+  }
+
+  int64_t IntegerFromZero(const char* name) {
+    return Has(name) && json_.at(name) != 0 ? Integer(name, 1024) : 0;
+  }
+
+  bool Flag(const char* name, bool otherwise) {
+    if (!Has(name)) return otherwise;
+    if (json_.at(name).is_boolean()) return json_.at(name).get<bool>();
+    return Wrong(name, "true or false"), otherwise;
   }
 
   double Number(const char* name) {
@@ -80,6 +103,12 @@ class FieldReader {
     if (value->is_object()) return *value;
     Wrong(name, "an object");
     return empty;
+  }
+
+  /// An empty object when missing or null.
+  const Json& OptionalObject(const char* name) {
+    static const Json empty = Json::object();
+    return Has(name) ? Object(name) : empty;
   }
 
  private:
@@ -134,6 +163,58 @@ absl::Status CheckChannels(const ModelConfig& config) {
                                                 config.mean.size(), config.std.size(), channels));
 }
 
+/// hidden, depth, heads and mlp_hidden, patch and image size of timm's names such as
+/// "vit_base_patch16_224" or "vit_large_patch14_reg4_dinov2".
+absl::Status ReadArchitecture(std::string_view name, ModelConfig& config) {
+  struct Width {
+    std::string_view prefix;
+    int64_t hidden, depth, heads;
+  };
+  constexpr Width kWidths[] = {{"vit_tiny_patch", 192, 12, 3},
+                               {"vit_small_patch", 384, 12, 6},
+                               {"vit_base_patch", 768, 12, 12},
+                               {"vit_large_patch", 1024, 24, 16},
+                               {"vit_huge_patch", 1280, 32, 16}};
+  for (const Width& width : kWidths) {
+    if (!name.starts_with(width.prefix)) continue;
+    const std::string_view rest = name.substr(width.prefix.size());
+    const auto [end, error] =
+        std::from_chars(rest.data(), rest.data() + rest.size(), config.patch_size);
+    if (error != std::errc() || config.patch_size < 1 || config.patch_size > kMostExtent) break;
+    config.hidden = width.hidden;
+    config.depth = width.depth;
+    config.heads = width.heads;
+    config.mlp_hidden = 4 * width.hidden;
+    return absl::OkStatus();
+  }
+  config.patch_size = 0;
+  return absl::InvalidArgumentError(fmt::format(
+      "'architecture' is '{:.64}', whose shape is not known; 'model_args' would tell it", name));
+}
+
+/// What model_args say over what the architecture's name said. True when they ask for mean pooling.
+bool ReadTimmArguments(FieldReader& arguments, ModelConfig& config) {
+  config.image_size = arguments.IntegerOr("img_size", config.image_size);
+  config.patch_size = arguments.IntegerOr("patch_size", config.patch_size);
+  config.channels = arguments.IntegerOr("in_chans", config.channels, kMostChannels);
+  const int64_t named_hidden = config.hidden;
+  config.hidden = arguments.IntegerOr("embed_dim", config.hidden);
+  config.depth = arguments.IntegerOr("depth", config.depth);
+  config.heads = arguments.IntegerOr("num_heads", config.heads);
+  if (arguments.Has("mlp_ratio")) {
+    const double wide = arguments.Number("mlp_ratio") * static_cast<double>(config.hidden);
+    config.mlp_hidden = 1 <= wide && wide <= kMostExtent ? static_cast<int64_t>(wide) : 0;
+  } else if (config.hidden != named_hidden) {
+    config.mlp_hidden = 4 * config.hidden;
+  }
+  config.class_token = arguments.Flag("class_token", true);
+  config.register_tokens = arguments.IntegerFromZero("reg_tokens");
+  config.prefix_positions = !arguments.Flag("no_embed_class", false);
+  config.qk_norm = arguments.Flag("qk_norm", false);
+  config.layer_scale = arguments.Has("init_values") ? arguments.Number("init_values") : 0;
+  return arguments.Has("global_pool") && arguments.Text("global_pool") == kTimmMean;
+}
+
 }  // namespace
 
 std::string TimmConfigJson(const ModelConfig& config) {
@@ -147,9 +228,14 @@ std::string TimmConfigJson(const ModelConfig& config) {
       {"depth", config.depth},
       {"num_heads", config.heads},
       {"mlp_ratio", static_cast<double>(config.mlp_hidden) / static_cast<double>(config.hidden)},
-      {"class_token", !config.mean_pooling},
+      {"class_token", config.class_token},
       {"global_pool", pool},
+      {"reg_tokens", config.register_tokens},
+      {"no_embed_class", !config.prefix_positions},
+      {"fc_norm", config.norm_after_pooling},
+      {"qk_norm", config.qk_norm},
   };
+  arguments["init_values"] = config.layer_scale > 0 ? Json(config.layer_scale) : Json(nullptr);
   Json pretrained = {
       {"tag", "tundish"},
       {"input_size", input_size},
@@ -181,22 +267,32 @@ absl::StatusOr<ModelConfig> ParseTimmConfig(std::string_view text) {
   const absl::StatusOr<Json> json = ParseObject(text);
   if (!json.ok()) return json.status();
   FieldReader top(*json);
-  FieldReader arguments(top.Object("model_args"));
+  const std::string architecture = top.Text("architecture");
   FieldReader pretrained(top.Object("pretrained_cfg"));
-  FieldReader own(top.Object("tundish"));
+  FieldReader arguments(top.OptionalObject("model_args"));
+  FieldReader own(top.OptionalObject("tundish"));
   ModelConfig config;
-  config.image_size = arguments.Integer("img_size");
-  config.patch_size = arguments.Integer("patch_size");
-  config.channels = arguments.Integer("in_chans", kMostChannels);
-  config.hidden = arguments.Integer("embed_dim");
-  config.depth = arguments.Integer("depth");
-  config.heads = arguments.Integer("num_heads");
-  config.mlp_hidden = own.Integer("mlp_hidden");
-  config.layer_norm_eps = own.Number("layer_norm_eps");
-  config.label_names = pretrained.List<std::string>("label_names");
+  if (top.status().ok()) {
+    if (absl::Status named = ReadArchitecture(architecture, config);
+        !named.ok() && !json->contains("model_args")) {
+      return named;
+    }
+  }
+  const std::vector<double> input =
+      pretrained.Has("input_size") ? pretrained.List<double>("input_size") : std::vector<double>();
+  const bool sized = input.size() == 3 && 1 <= input[0] && input[0] <= kMostChannels &&
+                     1 <= input[1] && input[1] <= kMostExtent;
+  config.channels = sized ? static_cast<int64_t>(input[0]) : 3;
+  if (sized) config.image_size = static_cast<int64_t>(input[1]);
+  const bool mean = ReadTimmArguments(arguments, config);
+  config.mlp_hidden = own.IntegerOr("mlp_hidden", config.mlp_hidden);
+  config.layer_norm_eps = own.Has("layer_norm_eps") ? own.Number("layer_norm_eps") : 1e-6;
+  if (pretrained.Has("label_names"))
+    config.label_names = pretrained.List<std::string>("label_names");
   config.mean = pretrained.List<double>("mean");
   config.std = pretrained.List<double>("std");
-  const std::string pool = top.Text("global_pool");
+  const std::string pool =
+      top.Has("global_pool") ? top.Text("global_pool") : (mean ? kTimmMean : kTimmClassToken);
   if (absl::Status status =
           First({top.status(), arguments.status(), pretrained.status(), own.status()});
       !status.ok()) {
@@ -207,15 +303,31 @@ absl::StatusOr<ModelConfig> ParseTimmConfig(std::string_view text) {
                                                   pool, kTimmClassToken, kTimmMean));
   }
   config.mean_pooling = pool == kTimmMean;
-  if (absl::Status status = CheckChannels(config); !status.ok()) return status;
+  config.norm_after_pooling = arguments.Flag("fc_norm", config.mean_pooling);
+  if (absl::Status status = First({arguments.status(), CheckChannels(config)}); !status.ok()) {
+    return status;
+  }
   return config;
 }
 
+/// What ViTForImageClassification has no place for; empty when it fits.
+std::string_view BeyondHuggingFace(const ModelConfig& config) {
+  if (config.mean_pooling) return "mean pooling";
+  if (!config.class_token) return "a model without class token";
+  if (config.register_tokens > 0) return "a model with register tokens";
+  if (config.norm_after_pooling) return "an fc_norm";
+  if (!config.prefix_positions) return "a class token without position";
+  if (config.qk_norm) return "a norm of queries and keys";
+  if (config.layer_scale > 0) return "layer scale";
+  return "";
+}
+
 absl::StatusOr<std::string> HuggingFaceConfigJson(const ModelConfig& config) {
-  if (config.mean_pooling) {
+  if (const std::string_view beyond = BeyondHuggingFace(config); !beyond.empty()) {
     return absl::InvalidArgumentError(
-        "mean pooling has no place in Hugging Face's ViTForImageClassification; use the timm "
-        "layout");
+        fmt::format("{} has no place in Hugging Face's ViTForImageClassification; use the timm "
+                    "layout",
+                    beyond));
   }
   Json id2label = Json::object();
   Json label2id = Json::object();
@@ -275,7 +387,8 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json,
   config.patch_size = top.Integer("patch_size");
   config.channels = top.Integer("num_channels", kMostChannels);
   const std::string activation = top.Text("hidden_act");
-  const Json& labels = top.Object("id2label");
+  // transformers leaves the names of two classes out when nobody gave them any.
+  const Json& labels = top.OptionalObject("id2label");
   if (!top.status().ok()) return top.status();
   if (activation != "gelu") {
     return absl::InvalidArgumentError(
@@ -302,6 +415,22 @@ absl::StatusOr<ModelConfig> ParseHuggingFaceConfig(std::string_view config_json,
   }
   if (absl::Status status = CheckChannels(config); !status.ok()) return status;
   return config;
+}
+
+absl::StatusOr<ModelConfig> ParseAnyConfig(std::string_view config_json,
+                                           std::string_view preprocessor_json) {
+  const absl::StatusOr<Json> json = ParseObject(config_json);
+  if (!json.ok()) return json.status();
+  const auto type = json->find("model_type");
+  if (type != json->end()) {
+    if (*type == "vit") return ParseHuggingFaceConfig(config_json, preprocessor_json);
+    return absl::InvalidArgumentError(
+        fmt::format("'model_type' is {:.64}, it must be \"vit\"",
+                    type->dump(-1, ' ', false, Json::error_handler_t::replace)));
+  }
+  if (json->contains("architecture")) return ParseTimmConfig(config_json);
+  return absl::InvalidArgumentError(
+      "neither timm's 'architecture' nor Hugging Face's 'model_type' is among its fields");
 }
 
 }  // namespace tundish::weights

@@ -28,13 +28,9 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 
 TEST(ModelConfigTest, ReadsBackWhatItWrites) {
   ModelConfig config = Cell();
-  for (const bool mean : {false, true}) {
-    config.mean_pooling = mean;
-    const auto timm = ParseTimmConfig(TimmConfigJson(config));
-    ASSERT_TRUE(timm.ok()) << timm.status();
-    EXPECT_EQ(*timm, config);
-  }
-  config.mean_pooling = false;
+  const auto timm = ParseTimmConfig(TimmConfigJson(config));
+  ASSERT_TRUE(timm.ok()) << timm.status();
+  EXPECT_EQ(*timm, config);
   const auto json = HuggingFaceConfigJson(config);
   ASSERT_TRUE(json.ok());
   const auto back = ParseHuggingFaceConfig(*json, HuggingFacePreprocessorJson(config));
@@ -45,10 +41,84 @@ TEST(ModelConfigTest, ReadsBackWhatItWrites) {
   EXPECT_EQ(without->std, std::vector<double>{0.5});
 }
 
-TEST(ModelConfigTest, HuggingFaceHasNoMeanPooling) {
-  ModelConfig config = Cell();
-  config.mean_pooling = true;
-  EXPECT_EQ(HuggingFaceConfigJson(config).status().code(), absl::StatusCode::kInvalidArgument);
+TEST(ModelConfigTest, EveryOptionIsWrittenForTimmAndRefusedForHuggingFace) {
+  struct Case {
+    void (*set)(ModelConfig&);
+    const char* want;
+  };
+  const Case cases[] = {
+      {[](ModelConfig& c) { c.mean_pooling = c.norm_after_pooling = true; }, "mean pooling"},
+      {[](ModelConfig& c) { c.mean_pooling = true; }, "mean pooling"},
+      {[](ModelConfig& c) { c.mean_pooling = true, c.class_token = false; }, "mean pooling"},
+      {[](ModelConfig& c) { c.register_tokens = 4; }, "register tokens"},
+      {[](ModelConfig& c) { c.norm_after_pooling = true; }, "fc_norm"},
+      {[](ModelConfig& c) { c.prefix_positions = false; }, "without position"},
+      {[](ModelConfig& c) { c.qk_norm = true; }, "queries and keys"},
+      {[](ModelConfig& c) { c.layer_scale = 1e-5; }, "layer scale"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.want);
+    ModelConfig config = Cell();
+    c.set(config);
+    const auto timm = ParseTimmConfig(TimmConfigJson(config));
+    ASSERT_TRUE(timm.ok()) << timm.status();
+    EXPECT_EQ(*timm, config);
+    const absl::Status refused = HuggingFaceConfigJson(config).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(c.want));
+  }
+}
+
+TEST(ModelConfigTest, ReadsWhatTimmAndItsHubWrite) {
+  const auto hub = ParseAnyConfig(R"({
+    "architecture": "vit_large_patch14_reg4_dinov2", "num_classes": 0, "num_features": 1024,
+    "global_pool": "token", "model_args": {"reg_tokens": 4, "no_embed_class": true,
+    "init_values": 1e-05}, "pretrained_cfg": {"input_size": [3, 518, 518], "interpolation": "bicubic",
+    "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "num_classes": 0}})",
+                                  "");
+  ASSERT_TRUE(hub.ok()) << hub.status();
+  EXPECT_EQ(*hub, (ModelConfig{.image_size = 518,
+                               .patch_size = 14,
+                               .channels = 3,
+                               .hidden = 1024,
+                               .depth = 24,
+                               .heads = 16,
+                               .mlp_hidden = 4096,
+                               .register_tokens = 4,
+                               .prefix_positions = false,
+                               .layer_scale = 1e-5,
+                               .mean = {0.485, 0.456, 0.406},
+                               .std = {0.229, 0.224, 0.225}}));
+  const auto named = ParseAnyConfig(R"({
+    "architecture": "vit_tiny_patch16_224", "global_pool": "token", "pretrained_cfg": {
+    "input_size": [3, 224, 224], "label_names": ["a", "b"], "mean": [0.5, 0.5, 0.5],
+    "std": [0.5, 0.5, 0.5]}})",
+                                    "");
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(named->heads, 3);
+  EXPECT_EQ(named->label_names.size(), 2U);
+  EXPECT_EQ(named->layer_norm_eps, 1e-6);
+}
+
+TEST(ModelConfigTest, RefusesConfigsOfOtherModels) {
+  struct Case {
+    const char* json;
+    const char* want;
+  };
+  const Case cases[] = {
+      {R"({"model_type": "dinov2"})", "'model_type' is \"dinov2\""},
+      {R"({"model_type": 3})", "'model_type' is 3"},
+      {R"({"hidden_size": 3})", "neither timm's 'architecture'"},
+      {R"({"architecture": "resnet50", "pretrained_cfg": {"mean": [], "std": []}})",
+       "'architecture' is 'resnet50', whose shape is not known"},
+      {R"({"architecture": "vit_base_patch0_224", "pretrained_cfg": {"mean": [], "std": []}})",
+       "whose shape is not known"},
+      {"[[[[[[[[[[[[]]]]]]]]]]]]", "not a JSON object"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(std::string(ParseAnyConfig(c.json, "").status().message()),
+                testing::HasSubstr(c.want));
+  }
 }
 
 TEST(ModelConfigTest, NamesTheFieldThatIsWrong) {

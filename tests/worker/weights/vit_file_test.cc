@@ -62,8 +62,15 @@ TEST(KeyMapTest, NamesKeysThatNoViTHas) {
     EXPECT_FALSE(HuggingFaceKeysOf(key).ok()) << key;
     EXPECT_FALSE(TimmKeyOf(key).ok()) << key;
   }
-  EXPECT_THAT(std::string(HuggingFaceKeysOf("fc_norm.weight").status().message()),
-              testing::HasSubstr("mean pooling"));
+  const std::pair<const char*, const char*> beyond[] = {
+      {"fc_norm.weight", "mean pooling"},
+      {"reg_token", "register tokens"},
+      {"blocks.3.ls2.gamma", "layer scale"},
+      {"blocks.0.attn.k_norm.bias", "queries and keys"},
+  };
+  for (const auto& [key, option] : beyond) {
+    EXPECT_THAT(std::string(HuggingFaceKeysOf(key).status().message()), testing::HasSubstr(option));
+  }
   const auto pooler = TimmKeyOf("pooler.dense.weight");
   ASSERT_TRUE(pooler.ok());
   EXPECT_FALSE(pooler->has_value());
