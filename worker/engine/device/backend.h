@@ -40,6 +40,12 @@ class Communicator {
 
   /// Sums `tensor` (contiguous, on the backend's device) in place; all members get the same bits.
   void AllReduceSum(at::Tensor tensor);
+  /// `output` (contiguous) becomes the members' `input`s (contiguous, equal shapes), one after the
+  /// other in rank order.
+  void AllGather(at::Tensor input, at::Tensor output);
+  /// `output` (contiguous) becomes this member's part, in rank order, of the sum of the `input`s
+  /// (contiguous, as large as all outputs together). `input` is left alone.
+  void ReduceScatterSum(at::Tensor input, at::Tensor output);
   /// Point to point, matched in order per pair of ranks.
   void Send(at::Tensor tensor, int to);
   void Receive(at::Tensor tensor, int from);

@@ -18,6 +18,14 @@ void Communicator::AllReduceSum(at::Tensor tensor) {
   backend().allreduce(tensors)->wait();
 }
 
+void Communicator::AllGather(at::Tensor input, at::Tensor output) {
+  backend()._allgather_base(output, input, {})->wait();
+}
+
+void Communicator::ReduceScatterSum(at::Tensor input, at::Tensor output) {
+  backend()._reduce_scatter_base(output, input, {})->wait();
+}
+
 void Communicator::Send(at::Tensor tensor, int to) {
   RECORD_USER_SCOPE("send");
   std::vector<at::Tensor> tensors{std::move(tensor)};

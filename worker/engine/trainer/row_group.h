@@ -17,6 +17,12 @@ class RowGroup final : public parallel::TensorParallelGroup {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void AllReduceSum(at::Tensor& tensor) override { row_->AllReduceSum(tensor); }
+  void AllGather(const at::Tensor& input, at::Tensor& output) override {
+    row_->AllGather(input, output);
+  }
+  void ReduceScatterSum(const at::Tensor& input, at::Tensor& output) override {
+    row_->ReduceScatterSum(input, output);
+  }
 
  private:
   // Shared: a graph of a cut step may hold this a little longer than the arrangement does.

@@ -25,11 +25,32 @@ class ThreadGroup::Member final : public TensorParallelGroup {
     group_.inputs_[static_cast<size_t>(rank_)].reset();
     if (rank_ == 0) ++group_.reductions_;
   }
+  void AllGather(const at::Tensor& input, at::Tensor& output) override;
+  void ReduceScatterSum(const at::Tensor& input, at::Tensor& output) override;
 
  private:
   ThreadGroup& group_;  // The test keeps it until the threads are joined.
   const int rank_;
 };
+
+void ThreadGroup::Member::AllGather(const at::Tensor& input, at::Tensor& output) {
+  const c10::AutoGradMode no_grad(false);
+  group_.inputs_[static_cast<size_t>(rank_)] = input;
+  group_.barrier_.arrive_and_wait();
+  for (int i = 0; i < size(); ++i) output[i].copy_(group_.inputs_[static_cast<size_t>(i)]);
+  group_.barrier_.arrive_and_wait();
+  group_.inputs_[static_cast<size_t>(rank_)].reset();
+}
+
+void ThreadGroup::Member::ReduceScatterSum(const at::Tensor& input, at::Tensor& output) {
+  const c10::AutoGradMode no_grad(false);
+  group_.inputs_[static_cast<size_t>(rank_)] = input;
+  group_.barrier_.arrive_and_wait();
+  output.copy_(group_.inputs_[0][rank_]);
+  for (int i = 1; i < size(); ++i) output.add_(group_.inputs_[static_cast<size_t>(i)][rank_]);
+  group_.barrier_.arrive_and_wait();
+  group_.inputs_[static_cast<size_t>(rank_)].reset();
+}
 
 ThreadGroup::ThreadGroup(int size)
     : size_(size), barrier_(size), inputs_(static_cast<size_t>(size)) {}
