@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -81,6 +82,8 @@ at::Tensor InitialValue(const ParameterSpec& spec, uint64_t seed) {
       return at::zeros(spec.full_shape, at::kFloat);
     case Start::kOnes:
       return at::ones(spec.full_shape, at::kFloat);
+    case Start::kConstant:
+      return at::full(spec.full_shape, spec.start_value, at::kFloat);
     case Start::kTinyNormal:
       return Normal(spec, seed, 1e-6, 6);
     case Start::kTruncatedNormal:

@@ -14,10 +14,10 @@ struct CutPlan {
   int64_t groups = 1;
 };
 
-CutPlan PlanOf(Cut cut) {
-  switch (cut) {
+CutPlan PlanOf(const ParameterSpec& spec) {
+  switch (spec.cut) {
     case Cut::kColumns:
-      return {1, 1};
+      return {static_cast<int64_t>(spec.full_shape.size()) - 1, 1};
     case Cut::kQkvRows:
       return {0, 3};
     default:
@@ -27,18 +27,34 @@ CutPlan PlanOf(Cut cut) {
 
 /// `full` seen as [.., groups, rest of the dim, ..], narrowed to the rank's part of each group.
 at::Tensor RankView(const at::Tensor& full, const ParameterSpec& spec, int rank, int degree) {
-  const CutPlan plan = PlanOf(spec.cut);
+  const CutPlan plan = PlanOf(spec);
   const int64_t per_group = spec.full_shape[plan.dim] / plan.groups;
   const int64_t per_rank = per_group / degree;
   return full.unflatten(plan.dim, {plan.groups, per_group})
       .narrow(plan.dim + 1, rank * per_rank, per_rank);
 }
 
+/// Collects the specs of one model. What is added takes the current layer and, when it is whole
+/// under a cut of the tokens, a partial gradient.
 class SpecList {
  public:
-  void Add(std::string name, std::vector<int64_t> shape, Cut cut, Start start) {
-    const bool decay = shape.size() > 1 && name != "pos_embed" && name != "cls_token";
-    specs_.push_back({std::move(name), cut, std::move(shape), decay, start});
+  explicit SpecList(const Sharding& sharding) : sharding_(sharding) {}
+
+  void EnterLayer(int64_t layer) { layer_ = layer; }
+  /// From here on every rank sees all tokens.
+  void LeaveSequence() { sharding_.sequence = false; }
+
+  ParameterSpec& Add(std::string name, std::vector<int64_t> shape, Cut cut, Start start) {
+    const bool prefix = name == "cls_token" || name == "reg_token";
+    ParameterSpec& spec = specs_.emplace_back();
+    spec.decay = shape.size() > 1 && name != "pos_embed" && !prefix;
+    spec.name = std::move(name);
+    spec.cut = cut;
+    spec.full_shape = std::move(shape);
+    spec.start = start;
+    spec.layer = layer_;
+    spec.partial_gradient = cut == Cut::kReplicated && sharding_.sequence;
+    return spec;
   }
 
   void AddLinear(const std::string& name, int64_t out, int64_t in, Cut weight_cut, Cut bias_cut) {
@@ -51,11 +67,62 @@ class SpecList {
     Add(name + ".bias", {width}, Cut::kReplicated, Start::kZeros);
   }
 
+  /// The norm of each head's queries or keys: with cut heads a rank sees only its own.
+  void AddHeadNorm(const std::string& name, int64_t width) {
+    AddNorm(name, width);
+    if (!sharding_.attention_heads) return;
+    for (size_t back = 1; back <= 2; ++back) specs_[specs_.size() - back].partial_gradient = true;
+  }
+
+  void AddLayerScale(const std::string& name, const VitShape& shape) {
+    if (shape.layer_scale == 0) return;
+    Add(name + ".gamma", {shape.hidden}, Cut::kReplicated, Start::kConstant).start_value =
+        shape.layer_scale;
+  }
+
   std::vector<ParameterSpec> Take() { return std::move(specs_); }
 
  private:
+  Sharding sharding_;
+  int64_t layer_ = 0;
   std::vector<ParameterSpec> specs_;
 };
+
+void AddEmbedding(const VitShape& shape, const Sharding& sharding, SpecList& list) {
+  const int64_t d = shape.hidden;
+  const int64_t p = shape.patch_size;
+  const Cut channels = sharding.embedding ? Cut::kColumns : Cut::kReplicated;
+  const Cut rows = sharding.embedding ? Cut::kRows : Cut::kReplicated;
+  if (shape.class_token) list.Add("cls_token", {1, 1, d}, channels, Start::kTinyNormal);
+  if (shape.register_tokens > 0) {
+    list.Add("reg_token", {1, shape.register_tokens, d}, channels, Start::kTinyNormal);
+  }
+  list.Add("pos_embed", {1, shape.positions(), d}, channels, Start::kTruncatedNormal);
+  list.Add("patch_embed.proj.weight", {d, shape.channels, p, p}, rows, Start::kPatchProjection);
+  list.Add("patch_embed.proj.bias", {d}, rows, Start::kZeros);
+}
+
+void AddBlock(const VitShape& shape, const Sharding& sharding, const std::string& block,
+              SpecList& list) {
+  const int64_t d = shape.hidden;
+  const auto cut = [](bool sharded, Cut how) { return sharded ? how : Cut::kReplicated; };
+  const Cut qkv = cut(sharding.attention_heads, Cut::kQkvRows);
+  list.AddNorm(block + "norm1", d);
+  list.AddLinear(block + "attn.qkv", 3 * d, d, qkv, qkv);
+  if (shape.qk_norm) {
+    list.AddHeadNorm(block + "attn.q_norm", shape.head_width());
+    list.AddHeadNorm(block + "attn.k_norm", shape.head_width());
+  }
+  list.AddLinear(block + "attn.proj", d, d, cut(sharding.attention_heads, Cut::kColumns),
+                 Cut::kReplicated);
+  list.AddLayerScale(block + "ls1", shape);
+  list.AddNorm(block + "norm2", d);
+  const Cut fc1 = cut(sharding.mlp_intermediate, Cut::kRows);
+  list.AddLinear(block + "mlp.fc1", shape.mlp_hidden, d, fc1, fc1);
+  list.AddLinear(block + "mlp.fc2", d, shape.mlp_hidden,
+                 cut(sharding.mlp_intermediate, Cut::kColumns), Cut::kReplicated);
+  list.AddLayerScale(block + "ls2", shape);
+}
 
 }  // namespace
 
@@ -68,35 +135,25 @@ int64_t ParameterSpec::full_numel() const {
 std::vector<int64_t> ParameterSpec::LocalShape(int degree) const {
   std::vector<int64_t> shape = full_shape;
   if (cut == Cut::kReplicated) return shape;
-  const CutPlan plan = PlanOf(cut);
+  const CutPlan plan = PlanOf(*this);
   TORCH_CHECK(shape[plan.dim] % (plan.groups * degree) == 0, name, " has ", shape[plan.dim],
               " rows or columns, which do not cut into ", plan.groups * degree, " equal parts");
   shape[plan.dim] /= degree;
   return shape;
 }
 
-std::vector<ParameterSpec> ListParameters(const VitShape& shape) {
-  const int64_t d = shape.hidden;
-  const int64_t p = shape.patch_size;
-  SpecList list;
-  if (shape.pooling == Pooling::kClassToken) {
-    list.Add("cls_token", {1, 1, d}, Cut::kReplicated, Start::kTinyNormal);
-  }
-  list.Add("pos_embed", {1, shape.tokens(), d}, Cut::kReplicated, Start::kTruncatedNormal);
-  list.Add("patch_embed.proj.weight", {d, shape.channels, p, p}, Cut::kReplicated,
-           Start::kPatchProjection);
-  list.Add("patch_embed.proj.bias", {d}, Cut::kReplicated, Start::kZeros);
+std::vector<ParameterSpec> ListParameters(const VitShape& shape, const Sharding& sharding) {
+  SpecList list(sharding);
+  AddEmbedding(shape, sharding, list);
   for (int64_t i = 0; i < shape.depth; ++i) {
-    const std::string block = fmt::format("blocks.{}.", i);
-    list.AddNorm(block + "norm1", d);
-    list.AddLinear(block + "attn.qkv", 3 * d, d, Cut::kQkvRows, Cut::kQkvRows);
-    list.AddLinear(block + "attn.proj", d, d, Cut::kColumns, Cut::kReplicated);
-    list.AddNorm(block + "norm2", d);
-    list.AddLinear(block + "mlp.fc1", shape.mlp_hidden, d, Cut::kRows, Cut::kRows);
-    list.AddLinear(block + "mlp.fc2", d, shape.mlp_hidden, Cut::kColumns, Cut::kReplicated);
+    list.EnterLayer(i + 1);
+    AddBlock(shape, sharding, fmt::format("blocks.{}.", i), list);
   }
-  list.AddNorm(shape.pooling == Pooling::kMean ? "fc_norm" : "norm", d);
-  list.AddLinear("head", shape.classes, d, Cut::kReplicated, Cut::kReplicated);
+  list.LeaveSequence();
+  if (!shape.norm_after_pooling) list.AddNorm("norm", shape.hidden);
+  list.EnterLayer(shape.depth + 1);
+  if (shape.norm_after_pooling) list.AddNorm("fc_norm", shape.hidden);
+  list.AddLinear("head", shape.classes, shape.hidden, Cut::kReplicated, Cut::kReplicated);
   return list.Take();
 }
 

@@ -14,7 +14,7 @@ namespace tundish::model {
 enum class Cut {
   kReplicated,  ///< whole on every rank
   kRows,        ///< dim 0 in `degree` equal parts: fc1
-  kColumns,     ///< dim 1 in `degree` equal parts: proj, fc2
+  kColumns,     ///< the last dim in `degree` equal parts: proj, fc2
   kQkvRows,     ///< dim 0 holds Q, K and V; each of the three is cut in `degree` equal parts
 };
 
@@ -23,6 +23,7 @@ enum class Cut {
 enum class Start {
   kZeros,
   kOnes,
+  kConstant,         ///< ParameterSpec::start_value
   kTruncatedNormal,  ///< standard deviation 0.02, cut at two deviations
   kTinyNormal,       ///< standard deviation 1e-6: the class token
   kPatchProjection,  ///< standard deviation 1 / sqrt(fan-in), cut at two
@@ -33,9 +34,16 @@ struct ParameterSpec {
   std::string name;  ///< timm's key, e.g. "blocks.3.attn.qkv.weight".
   Cut cut = Cut::kReplicated;
   std::vector<int64_t> full_shape;
-  /// Weight decay applies: matrices, but neither the position table nor the class token.
+  /// Weight decay applies: matrices, but neither the position table nor the prefix tokens.
   bool decay = false;
   Start start = Start::kZeros;
+  double start_value = 0;
+  /// 0: embedding; i + 1: block i, the last one with `norm`; depth + 1: head, with `fc_norm`. As
+  /// timm's groups for layer-wise decay.
+  int64_t layer = 0;
+  /// The parameter is whole on every rank of the row, but each rank's backward sees only a part of
+  /// what it does: the gradient is the sum over the row.
+  bool partial_gradient = false;
 
   int64_t full_numel() const;
   /// This rank's shape. Requires that the cut dim divides, which VitShape::Validate has made sure
@@ -55,7 +63,7 @@ struct Parameter {
 
 /// Every parameter of the model in timm's order of definition. The same on every rank.
 /// Requires shape.Validate(1).ok().
-std::vector<ParameterSpec> ListParameters(const VitShape& shape);
+std::vector<ParameterSpec> ListParameters(const VitShape& shape, const Sharding& sharding = {});
 
 /// The contiguous slice of `full` (spec.full_shape, any dtype and device) that rank `rank` of
 /// `degree` holds.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -16,7 +17,7 @@ struct Bound {
 
 }  // namespace
 
-absl::Status VitShape::Validate(int tensor_degree) const {
+absl::Status VitShape::Validate(int tensor_degree, const Sharding& sharding) const {
   // The largest published ViTs lie a factor of ten below; products of any three fit 63 bits.
   const Bound bounds[] = {
       {"image_size", image_size, 8192},
@@ -48,22 +49,43 @@ absl::Status VitShape::Validate(int tensor_degree) const {
     return absl::InvalidArgumentError(
         fmt::format("hidden {} must be a multiple of heads {}", hidden, heads));
   }
-  if (heads % tensor_degree != 0) {
+  if (register_tokens < 0 || register_tokens > 1024) {
+    return absl::InvalidArgumentError(
+        fmt::format("register_tokens {} must be from 0 to 1024", register_tokens));
+  }
+  if (pooling == Pooling::kClassToken && !class_token) {
+    return absl::InvalidArgumentError(
+        "class_token false must be true, or pooling the mean: the head reads the class token");
+  }
+  if (sharding.attention_heads && heads % tensor_degree != 0) {
     return absl::InvalidArgumentError(fmt::format(
         "heads {} must be a multiple of the tensor-parallel degree {}", heads, tensor_degree));
   }
-  if (mlp_hidden % tensor_degree != 0) {
+  if (sharding.mlp_intermediate && mlp_hidden % tensor_degree != 0) {
     return absl::InvalidArgumentError(
         fmt::format("mlp_hidden {} must be a multiple of the tensor-parallel degree {}", mlp_hidden,
                     tensor_degree));
+  }
+  if (sharding.embedding && hidden % tensor_degree != 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "hidden {} must be a multiple of the tensor-parallel degree {}", hidden, tensor_degree));
   }
   if (!(layer_norm_eps > 0) || !(layer_norm_eps <= 1e-2)) {
     return absl::InvalidArgumentError(
         fmt::format("layer_norm_eps {} must be above 0 and at most 0.01", layer_norm_eps));
   }
-  if (!(drop_path_rate >= 0) || !(drop_path_rate < 1)) {
+  if (!(layer_scale >= 0) || !(layer_scale <= 100)) {
     return absl::InvalidArgumentError(
-        fmt::format("drop_path_rate {} must be at least 0 and below 1", drop_path_rate));
+        fmt::format("layer_scale {} must be from 0 to 100", layer_scale));
+  }
+  const std::pair<std::string_view, double> rates[] = {{"drop_path_rate", drop_path_rate},
+                                                       {"dropout", dropout},
+                                                       {"attention_dropout", attention_dropout}};
+  for (const auto& [name, rate] : rates) {
+    if (!(rate >= 0) || !(rate < 1)) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} {} must be at least 0 and below 1", name, rate));
+    }
   }
   return absl::OkStatus();
 }

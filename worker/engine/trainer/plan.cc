@@ -20,9 +20,28 @@ model::VitShape MakeShape(const v1::ModelSpec& spec, int classes) {
   shape.mlp_hidden = spec.mlp_hidden();
   shape.classes = classes;
   shape.pooling = spec.pooling() == v1::MEAN ? model::Pooling::kMean : model::Pooling::kClassToken;
+  shape.class_token = spec.has_class_token() ? spec.class_token() : spec.pooling() != v1::MEAN;
+  shape.register_tokens = spec.register_tokens();
+  shape.norm_after_pooling = spec.has_fc_norm() ? spec.fc_norm() : spec.pooling() == v1::MEAN;
+  shape.prefix_positions = !spec.no_embed_class();
+  shape.qk_norm = spec.qk_norm();
+  shape.layer_scale = spec.layer_scale();
   shape.layer_norm_eps = spec.layer_norm_eps();
+  shape.dropout = spec.dropout();
+  shape.attention_dropout = spec.attention_dropout();
   shape.drop_path_rate = spec.drop_path_rate();
   return shape;
+}
+
+model::VitOptions MakeOptions(const v1::JobSpec& spec) {
+  const v1::ParallelSpec& parallel = spec.parallel();
+  return {.sharding = {.attention_heads = !parallel.has_shard_attention_heads() ||
+                                          parallel.shard_attention_heads(),
+                       .mlp_intermediate = !parallel.has_shard_mlp_intermediate() ||
+                                           parallel.shard_mlp_intermediate(),
+                       .embedding = parallel.shard_embedding(),
+                       .sequence = parallel.sequence_parallel()},
+          .recompute_every = spec.training().checkpoint_blocks()};
 }
 
 optimizer::Schedule MakeSchedule(const v1::TrainingSpec& spec, uint32_t total_steps) {
@@ -72,9 +91,12 @@ TrainingPlan MakePlan(const v1::Assignment& assignment) {
   const v1::TrainingSpec& training = spec.training();
   TrainingPlan plan;
   plan.shape = MakeShape(spec.model(), assignment.data().classes_size());
+  plan.model_options = MakeOptions(spec);
+  plan.fresh_head = spec.model().fresh_head();
   const int tensor = std::max(1, spec.parallel().tensor());
   const int data = std::max(1, spec.parallel().data());
-  if (const absl::Status valid = plan.shape.Validate(tensor); !valid.ok()) {
+  if (const absl::Status valid = plan.shape.Validate(tensor, plan.model_options.sharding);
+      !valid.ok()) {
     throw FatalError("wrong_placement", std::string(valid.message()));
   }
   plan.weights_file = spec.model().weights();

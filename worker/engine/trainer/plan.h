@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tundish/v1/rank.pb.h"
-#include "worker/engine/model/vit_shape.h"
+#include "worker/engine/model/vit.h"
 #include "worker/engine/optimizer/adamw.h"
 #include "worker/engine/optimizer/schedule.h"
 
@@ -15,7 +15,9 @@ namespace tundish::trainer {
 /// ranks of the job and the same in every job_epoch.
 struct TrainingPlan {
   model::VitShape shape;
+  model::VitOptions model_options;
   std::string weights_file;  ///< empty: from the seed
+  bool fresh_head = false;   ///< the weights file's head is left aside
   uint64_t seed = 0;
   optimizer::AdamWOptions adamw;
   optimizer::Schedule schedule;

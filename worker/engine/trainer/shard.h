@@ -13,7 +13,7 @@ namespace tundish::trainer {
 /// Everything a rank carries from one arrangement to the next. One thread uses it.
 struct Shard {
   Shard(const TrainingPlan& plan, const Place& place, at::Device device)
-      : slot(place.tp, place.tensor_degree), model(plan.shape, slot, device) {}
+      : slot(place.tp, place.tensor_degree), model(plan.shape, slot, device, plan.model_options) {}
 
   parallel::GroupSlot slot;  // Before the model, which refers to it.
   model::Vit model;

@@ -187,9 +187,9 @@ at::Tensor StepRunner::Loss(const data::Batch& batch, const at::Tensor& pixels_b
   const at::Tensor weights_b =
       at::from_blob(const_cast<float*>(batch.weights.data() + first), {count})
           .to(backend_.device());
-  const model::DropPathKey key{.seed = plan_.seed,
-                               .step = shard_.step,
-                               .first_position = static_cast<int64_t>(batch.positions[first])};
+  const model::MaskKey key{.seed = plan_.seed,
+                           .step = shard_.step,
+                           .first_position = static_cast<int64_t>(batch.positions[first])};
   at::Tensor logits_bc;
   {
     const AutocastScope autocast(backend_.device().type(), plan_.bf16);
@@ -219,6 +219,8 @@ void StepRunner::ReduceControl(const data::Batch& batch, float loss_sum) {
     control = control.cpu();
   }
   events_.OnPoint(StepPoint::kControlSummed, shard_.step);
+  // After the column: a rank is reduced only when its gradients are those of the whole row.
+  shard_.model.SumPartialGradients();
   const auto norm =
       static_cast<float>(optimizer::LocalNormSquared(shard_.model.parameters(), place_.tp));
   const float* sums = control.const_data_ptr<float>();

@@ -13,6 +13,7 @@
 
 #include "worker/data/decode_threads.h"
 #include "worker/engine/checkpoint/model_file.h"
+#include "worker/engine/checkpoint/start_weights.h"
 #include "worker/engine/observe/preflight.h"
 #include "worker/engine/trainer/diagnosis.h"
 #include "worker/engine/trainer/evaluator.h"
@@ -67,6 +68,12 @@ weights::ModelConfig DescribeModel(const TrainingPlan& plan, const v1::Assignmen
           .heads = shape.heads,
           .mlp_hidden = shape.mlp_hidden,
           .mean_pooling = shape.pooling == model::Pooling::kMean,
+          .class_token = shape.class_token,
+          .register_tokens = shape.register_tokens,
+          .norm_after_pooling = shape.norm_after_pooling,
+          .prefix_positions = shape.prefix_positions,
+          .qk_norm = shape.qk_norm,
+          .layer_scale = shape.layer_scale,
           .layer_norm_eps = shape.layer_norm_eps,
           .label_names = {assignment.data().classes().begin(), assignment.data().classes().end()},
           .mean = PerChannel(assignment.spec().data().mean(), shape.channels),
@@ -273,16 +280,15 @@ void Trainer::Restart(const v1::Assignment& assignment) {
     shard.step = counters->step;
     shard.updates = counters->updates;
   } else if (!plan_.weights_file.empty()) {
-    const absl::StatusOr<checkpoint::FullTensors> tensors =
-        checkpoint::ReadModelFile(plan_.weights_file);
-    if (!tensors.ok()) {
-      throw FatalError("weights_invalid", std::string(tensors.status().message()));
-    }
-    try {
-      shard.model.LoadFull(*tensors);
-    } catch (const c10::Error& error) {
-      throw FatalError("weights_invalid",
-                       fmt::format("{}: {}", plan_.weights_file, error.what_without_backtrace()));
+    const google::protobuf::RepeatedPtrField<std::string>& classes = assignment.data().classes();
+    if (const absl::Status loaded =
+            checkpoint::LoadStartWeights({.path = plan_.weights_file,
+                                          .fresh_head = plan_.fresh_head,
+                                          .seed = plan_.seed,
+                                          .classes = {classes.begin(), classes.end()}},
+                                         shard.model);
+        !loaded.ok()) {
+      throw FatalError("weights_invalid", std::string(loaded.message()));
     }
   } else {
     shard.model.InitializeFromSeed(plan_.seed);

@@ -21,7 +21,9 @@ VitShape Tiny(Pooling pooling = Pooling::kClassToken) {
           .heads = 4,
           .mlp_hidden = 12,
           .classes = 3,
-          .pooling = pooling};
+          .pooling = pooling,
+          .class_token = pooling == Pooling::kClassToken,
+          .norm_after_pooling = pooling == Pooling::kMean};
 }
 
 TEST(ParameterTest, CutThenPlaceIsTheWholeAgain) {

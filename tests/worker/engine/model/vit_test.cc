@@ -1,7 +1,7 @@
 #include "worker/engine/model/vit.h"
 
+#include <limits>
 #include <map>
-#include <mutex>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -10,22 +10,18 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/worker/engine/model/run_batch.h"
 #include "tests/worker/engine/parallel/thread_group.h"
 
 namespace tundish::model {
 namespace {
-
-/// max|a - b| / max|b|
-double Deviation(const at::Tensor& a, const at::Tensor& b) {
-  const double scale = b.abs().max().item<double>();
-  return (a - b).abs().max().item<double>() / (scale > 0 ? scale : 1);
-}
 
 VitShape Tiny(Pooling pooling, double drop_path_rate = 0) {
   return {.image_size = 16,
@@ -37,42 +33,9 @@ VitShape Tiny(Pooling pooling, double drop_path_rate = 0) {
           .mlp_hidden = 64,
           .classes = 5,
           .pooling = pooling,
+          .class_token = pooling == Pooling::kClassToken,
+          .norm_after_pooling = pooling == Pooling::kMean,
           .drop_path_rate = drop_path_rate};
-}
-
-struct Outcome {
-  at::Tensor logits;
-  std::map<std::string, at::Tensor> values, gradients;  // merged
-};
-
-/// Forward and backward of one batch at a tensor degree, merged over the ranks.
-Outcome RunBatch(const VitShape& shape, int degree, const at::Tensor& images,
-                 const at::Tensor& labels, std::optional<DropPathKey> key) {
-  Outcome outcome;
-  for (const ParameterSpec& spec : ListParameters(shape)) {
-    outcome.values[spec.name] = at::empty(spec.full_shape);
-    outcome.gradients[spec.name] = at::empty(spec.full_shape);
-  }
-  std::mutex mutex;
-  parallel::RunRanks(degree, [&](parallel::GroupSlot& slot) {
-    at::set_num_threads(1);
-    Vit vit(shape, slot, at::kCPU);
-    vit.InitializeFromSeed(42);
-    const at::Tensor logits = vit.Forward(images, key);
-    torch::autograd::backward({at::cross_entropy_loss(logits, labels)}, {});
-    const std::lock_guard lock(mutex);
-    if (outcome.logits.defined()) {
-      EXPECT_TRUE(at::equal(outcome.logits, logits.detach())) << "ranks disagree on the logits";
-    }
-    outcome.logits = logits.detach();
-    for (const Parameter& parameter : vit.parameters()) {
-      const ParameterSpec& spec = parameter.spec;
-      if (!parameter.sharded() && slot.rank() != 0) continue;
-      PlaceSlice(outcome.values[spec.name], parameter.value.detach(), spec, slot.rank(), degree);
-      PlaceSlice(outcome.gradients[spec.name], parameter.value.grad(), spec, slot.rank(), degree);
-    }
-  });
-  return outcome;
 }
 
 class VitParityTest : public testing::TestWithParam<std::tuple<int, Pooling, double>> {};
@@ -82,8 +45,8 @@ TEST_P(VitParityTest, AnyTensorDegreeComputesTheSame) {
   const VitShape shape = Tiny(pooling, drop);
   const at::Tensor images = at::randn({6, 3, 16, 16});
   const at::Tensor labels = at::randint(0, 5, {6}, at::kLong);
-  std::optional<DropPathKey> key;
-  if (drop > 0) key = DropPathKey{.seed = 9, .step = 2, .first_position = 31};
+  std::optional<MaskKey> key;
+  if (drop > 0) key = MaskKey{.seed = 9, .step = 2, .first_position = 31};
   const Outcome whole = RunBatch(shape, 1, images, labels, key);
   const Outcome cut = RunBatch(shape, degree, images, labels, key);
   EXPECT_LE(Deviation(cut.logits, whole.logits), 1e-5);
@@ -104,8 +67,8 @@ TEST(VitTest, TheSameRunGivesTheSameBits) {
   const VitShape shape = Tiny(Pooling::kClassToken, 0.2);
   const at::Tensor images = at::randn({4, 3, 16, 16});
   const at::Tensor labels = at::randint(0, 5, {4}, at::kLong);
-  const Outcome first = RunBatch(shape, 2, images, labels, DropPathKey{});
-  const Outcome second = RunBatch(shape, 2, images, labels, DropPathKey{});
+  const Outcome first = RunBatch(shape, 2, images, labels, MaskKey{});
+  const Outcome second = RunBatch(shape, 2, images, labels, MaskKey{});
   for (const auto& [name, gradient] : first.gradients) {
     EXPECT_TRUE(at::equal(second.gradients.at(name), gradient)) << name;
   }
@@ -139,9 +102,9 @@ TEST(VitTest, DropPathOfASlicedBatchEqualsTheWholeBatch) {
   Vit vit(shape, slot, at::kCPU);
   vit.InitializeFromSeed(3);
   const at::Tensor images = at::randn({8, 3, 16, 16});
-  const DropPathKey key{.seed = 5, .step = 1, .first_position = 64};
+  const MaskKey key{.seed = 5, .step = 1, .first_position = 64};
   const at::Tensor whole = vit.Forward(images, key).detach();
-  const DropPathKey second_half{.seed = 5, .step = 1, .first_position = 68};
+  const MaskKey second_half{.seed = 5, .step = 1, .first_position = 68};
   const at::Tensor half = vit.Forward(images.narrow(0, 4, 4), second_half).detach();
   EXPECT_LE(Deviation(half, whole.narrow(0, 4, 4)), 1e-6);
   EXPECT_GT(Deviation(vit.Forward(images, {}).detach(), whole), 1e-3) << "DropPath does nothing";
@@ -168,7 +131,7 @@ TEST(VitTest, AutocastComputesInHalfAndKeepsFullGradients) {
     const VitShape shape = Tiny(pooling, 0.2);
     const at::Tensor images = at::randn({4, 3, 16, 16});
     const at::Tensor labels = at::randint(0, 5, {4}, at::kLong);
-    const Outcome whole = RunBatch(shape, 1, images, labels, DropPathKey{});
+    const Outcome whole = RunBatch(shape, 1, images, labels, MaskKey{});
     for (const int degree : {1, 2}) {
       parallel::RunRanks(degree, [&](parallel::GroupSlot& slot) {
         at::set_num_threads(1);
@@ -177,7 +140,7 @@ TEST(VitTest, AutocastComputesInHalfAndKeepsFullGradients) {
         at::Tensor logits;
         {
           const Autocast autocast;
-          logits = vit.Forward(images, DropPathKey{});
+          logits = vit.Forward(images, MaskKey{});
         }
         EXPECT_EQ(logits.scalar_type(), at::kBFloat16);
         EXPECT_LE(Deviation(logits.detach().to(at::kFloat), whole.logits), 0.05);
@@ -223,13 +186,21 @@ TEST(VitTest, LoadFullTakesSlicesAndNamesWhatDoesNotFit) {
   };
   auto lacking = full;
   lacking.erase("norm.bias");
-  fails_with(lacking, "lack 'norm.bias'");
+  fails_with(lacking, "missing 1 key ('norm.bias')");
   auto extra = full;
   extra["dist_token"] = at::randn({1});
-  fails_with(extra, "'dist_token'");
+  fails_with(extra, "unexpected 1 key ('dist_token')");
   auto other_head = full;
   other_head["head.weight"] = at::randn({7, 32});
-  fails_with(other_head, "'head.weight' has shape [7, 32]");
+  fails_with(other_head, "'head.weight' has shape [7, 32], needed is [5, 32]");
+  auto many = full;
+  for (int i = 0; i < 5000; ++i) many["x" + std::to_string(10000 + i)] = at::randn({1});
+  many.erase("head.bias");
+  fails_with(many, "missing 1 key ('head.bias'); unexpected 5000 keys ('x10000'");
+  fails_with(many, "'x10007', ...)");
+  auto broken = full;
+  broken["head.bias"] = at::full({5}, std::numeric_limits<float>::quiet_NaN());
+  fails_with(broken, "'head.bias' holds a value that is not finite");
 }
 
 TEST(VitTest, RefusesImagesOfAnotherSize) {

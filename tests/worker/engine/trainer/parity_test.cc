@@ -23,15 +23,17 @@ class ParityTest : public ::testing::Test {
  protected:
   ParityTest() { WriteTinyImages(images_.path(), 20); }
 
-  Outcome Train(int tensor, int data) {
+  Outcome Train(int tensor, int data) { return Train(TinySpec(images_.path(), tensor, data)); }
+
+  Outcome Train(const v1::JobSpec& spec) {
     const TemporaryFolder artifacts;
-    Cluster cluster(TinySpec(images_.path(), tensor, data), artifacts.path());
+    Cluster cluster(spec, artifacts.path());
     cluster.Run(1);
     Outcome outcome;
     for (const auto& rank : cluster.ranks()) {
       EXPECT_EQ(rank->error, "") << "rank dp " << rank->dp << " tp " << rank->tp;
       EXPECT_EQ(rank->recorder->finished.size(), 1U);
-      EXPECT_EQ(rank->recorder->steps.size(), 20U);
+      EXPECT_EQ(rank->recorder->steps.size(), spec.training().steps());
       outcome.states.push_back(Cluster::State(*rank));
     }
     const Recorder& first = *cluster.rank(0, 0).recorder;
@@ -71,7 +73,7 @@ TEST_F(ParityTest, EveryArrangementLearnsTheSame) {
     for (size_t step = 0; step < whole.losses.size(); ++step) {
       loss_gap = std::max(loss_gap, std::abs(cut.losses[step] - whole.losses[step]));
       EXPECT_NEAR(cut.losses[step], whole.losses[step], kLossTolerance) << "step " << step;
-      EXPECT_NEAR(cut.norms[step], whole.norms[step], 1e-3 * whole.norms[step]) << "step " << step;
+      EXPECT_NEAR(cut.norms[step], whole.norms[step], 1e-5 * whole.norms[step]) << "step " << step;
     }
     ASSERT_EQ(cut.weights.size(), whole.weights.size());
     double weight_gap = 0;
@@ -88,6 +90,84 @@ TEST_F(ParityTest, EveryArrangementLearnsTheSame) {
       EXPECT_NEAR(cut.evaluations[i].loss(), whole.evaluations[i].loss(), 1e-4);
     }
   }
+}
+
+// Registers, qk-norm, layer scale, dropout of both kinds and DropPath together; tokens, heads, MLP
+// and embedding cut; every second block recomputed.
+TEST_F(ParityTest, OptionsAndCutTokensLearnTheSame) {
+  const auto spec_of = [this](int tensor, int data) {
+    v1::JobSpec spec = TinySpec(images_.path(), tensor, data);
+    v1::ModelSpec& model = *spec.mutable_model();
+    model.set_register_tokens(2);
+    model.set_qk_norm(true);
+    model.set_layer_scale(0.5);
+    model.set_dropout(0.1F);
+    model.set_attention_dropout(0.1F);
+    return spec;
+  };
+  const Outcome whole = Train(spec_of(1, 1));
+  struct Case {
+    int tensor, data;
+    bool sequence, heads, mlp, embedding;
+    uint32_t recompute;
+  };
+  for (const Case& c :
+       {Case{2, 1, true, true, true, false, 0}, Case{2, 2, true, true, true, false, 2},
+        Case{4, 1, true, false, true, true, 1}, Case{2, 1, false, true, false, true, 0},
+        Case{1, 2, false, true, true, false, 1}}) {
+    SCOPED_TRACE(fmt::format("tensor {} data {} sequence {} heads {} mlp {} embedding {}", c.tensor,
+                             c.data, c.sequence, c.heads, c.mlp, c.embedding));
+    v1::JobSpec spec = spec_of(c.tensor, c.data);
+    spec.mutable_parallel()->set_sequence_parallel(c.sequence);
+    spec.mutable_parallel()->set_shard_attention_heads(c.heads);
+    spec.mutable_parallel()->set_shard_mlp_intermediate(c.mlp);
+    spec.mutable_parallel()->set_shard_embedding(c.embedding);
+    spec.mutable_training()->set_checkpoint_blocks(c.recompute);
+    const Outcome cut = Train(spec);
+    ASSERT_EQ(cut.losses.size(), whole.losses.size());
+    for (size_t step = 0; step < whole.losses.size(); ++step) {
+      EXPECT_NEAR(cut.losses[step], whole.losses[step], kLossTolerance) << "step " << step;
+      EXPECT_NEAR(cut.norms[step], whole.norms[step], 1e-5 * whole.norms[step]) << "step " << step;
+    }
+    for (const auto& [name, tensor] : whole.weights) {
+      EXPECT_LE((cut.weights.at(name) - tensor).abs().max().item<double>(), kWeightTolerance)
+          << name;
+    }
+  }
+}
+
+// Recomputation is not a cut: the bits stay.
+TEST_F(ParityTest, RecomputedBlocksChangeNoBit) {
+  const Outcome kept = Train(2, 1);
+  v1::JobSpec spec = TinySpec(images_.path(), 2, 1);
+  spec.mutable_training()->set_checkpoint_blocks(1);
+  const Outcome again = Train(spec);
+  EXPECT_EQ(again.losses, kept.losses);
+  EXPECT_EQ(again.states, kept.states);
+}
+
+// 200 steps of fp32 at one seed. Rounding grows with the steps; measured: see the property.
+TEST_F(ParityTest, TwoHundredStepsAgreeAtEveryTensorDegree) {
+  constexpr double kTolerance = 2e-4;
+  Outcome whole;
+  for (const int tensor : {1, 2, 4}) {
+    v1::JobSpec spec = TinySpec(images_.path(), tensor, 1);
+    spec.mutable_training()->set_steps(200);
+    spec.mutable_training()->set_micro_batch(7);
+    const Outcome cut = Train(spec);
+    ASSERT_EQ(cut.losses.size(), 200U);
+    if (tensor == 1) {
+      whole = cut;
+      continue;
+    }
+    double gap = 0;
+    for (size_t step = 0; step < whole.losses.size(); ++step) {
+      gap = std::max(gap, std::abs(cut.losses[step] - whole.losses[step]));
+    }
+    RecordProperty(fmt::format("loss_gap_over_{}", tensor), fmt::format("{}", gap));
+    EXPECT_LE(gap, kTolerance) << "tensor " << tensor;
+  }
+  EXPECT_LT(whole.losses.back(), 0.7 * whole.losses.front());
 }
 
 TEST_F(ParityTest, SameRunSameBits) {

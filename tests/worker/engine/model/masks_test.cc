@@ -1,4 +1,4 @@
-#include "worker/engine/model/drop_path.h"
+#include "worker/engine/model/masks.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -33,7 +33,7 @@ TEST(DropPathTest, AnySlicingOfTheBatchSeesTheSameMasks) {
 }
 
 TEST(DropPathTest, EveryPartOfTheKeyMatters) {
-  const DropPathKey key{.seed = 7, .step = 3, .first_position = 0};
+  const MaskKey key{.seed = 7, .step = 3, .first_position = 0};
   const at::Tensor base = DropPathScale(key, 5, 64, 0.5);
   EXPECT_TRUE(at::equal(DropPathScale(key, 5, 64, 0.5), base));
   EXPECT_FALSE(at::equal(DropPathScale({.seed = 8, .step = 3}, 5, 64, 0.5), base));
@@ -55,6 +55,31 @@ TEST(DropPathTest, RatesGrowLinearly) {
   EXPECT_DOUBLE_EQ(DropPathRate(0.2, 2, 5), 0.1);
   EXPECT_DOUBLE_EQ(DropPathRate(0.2, 4, 5), 0.2);
   EXPECT_DOUBLE_EQ(DropPathRate(0.2, 0, 1), 0);
+}
+
+TEST(DropoutTest, AnyCutOfSamplesAndElementsSeesItsPartOfTheSameMask) {
+  const at::Tensor whole =
+      DropoutScale({.seed = 7, .step = 3, .first_position = 100}, 5, 6, 0, 90, 0.4);
+  for (const int64_t cut : {1, 3, 4, 30, 45, 89}) {
+    for (int64_t sample = 0; sample < 6; ++sample) {
+      const MaskKey key{.seed = 7, .step = 3, .first_position = 100 + sample};
+      const at::Tensor parts = at::cat(
+          {DropoutScale(key, 5, 1, 0, cut, 0.4), DropoutScale(key, 5, 1, cut, 90 - cut, 0.4)}, 1);
+      EXPECT_TRUE(at::equal(parts[0], whole[sample])) << "cut at " << cut;
+    }
+  }
+}
+
+TEST(DropoutTest, EveryPartOfTheKeyMattersAndTheMeanStays) {
+  const MaskKey key{.seed = 7, .step = 3, .first_position = 0};
+  const at::Tensor base = DropoutScale(key, 5, 4, 0, 20000, 0.3);
+  EXPECT_TRUE(at::equal(DropoutScale(key, 5, 4, 0, 20000, 0.3), base));
+  EXPECT_FALSE(at::equal(DropoutScale({.seed = 8, .step = 3}, 5, 4, 0, 20000, 0.3), base));
+  EXPECT_FALSE(at::equal(DropoutScale({.seed = 7, .step = 4}, 5, 4, 0, 20000, 0.3), base));
+  EXPECT_FALSE(at::equal(DropoutScale(key, 6, 4, 0, 20000, 0.3), base));
+  EXPECT_FALSE(at::equal(base[0], base[1]));
+  EXPECT_NEAR(base.eq(0).sum().item<double>() / 80000, 0.3, 0.0065);  // four standard deviations
+  EXPECT_NEAR(base.mean().item<double>(), 1, 0.01);
 }
 
 }  // namespace
