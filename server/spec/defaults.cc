@@ -30,6 +30,8 @@ void FillModel(v1::ModelSpec& model) {
   if (model.channels() == 0) model.set_channels(3);
   if (model.pooling() == v1::POOLING_UNSPECIFIED) model.set_pooling(v1::CLASS_TOKEN);
   if (model.layer_norm_eps() == 0) model.set_layer_norm_eps(1e-6);
+  if (!model.has_class_token()) model.set_class_token(model.pooling() != v1::MEAN);
+  if (!model.has_fc_norm()) model.set_fc_norm(model.pooling() == v1::MEAN);
 }
 
 void FillParallel(v1::ParallelSpec& parallel) {
@@ -37,6 +39,8 @@ void FillParallel(v1::ParallelSpec& parallel) {
   if (parallel.data() == 0) parallel.set_data(1);
   if (parallel.device().empty()) parallel.set_device("cpu");
   if (parallel.threads_per_rank() == 0) parallel.set_threads_per_rank(1);
+  if (!parallel.has_shard_attention_heads()) parallel.set_shard_attention_heads(true);
+  if (!parallel.has_shard_mlp_intermediate()) parallel.set_shard_mlp_intermediate(true);
 }
 
 void FillOptimizer(v1::OptimizerSpec& optimizer) {

@@ -127,6 +127,14 @@ void CheckModel(FieldChecks& checks, const v1::ModelSpec& model) {
   checks.Known("model.pooling", model.pooling());
   checks.Range("model.drop_path_rate", model.drop_path_rate(), 0.0f, 0.9f);
   checks.Range("model.layer_norm_eps", model.layer_norm_eps(), 1e-12, 1e-2);
+  checks.Range("model.register_tokens", model.register_tokens(), 0u, 64u);
+  checks.Range("model.dropout", model.dropout(), 0.0f, 0.9f);
+  checks.Range("model.attention_dropout", model.attention_dropout(), 0.0f, 0.9f);
+  checks.Range("model.layer_scale", model.layer_scale(), 0.0, 10.0);
+  checks.Require(model.class_token() || model.pooling() != v1::CLASS_TOKEN, "model.class_token",
+                 "false", "true, or model.pooling: MEAN (the head reads the class token)");
+  checks.Require(!model.fresh_head() || !model.weights().empty(), "model.fresh_head", "true",
+                 "to be left out, or model.weights (without it every weight is fresh)");
   if (!model.weights().empty()) {
     checks.AbsolutePath("model.weights", model.weights());
     checks.Require(model.weights().ends_with(".safetensors"), "model.weights", model.weights(),
@@ -147,20 +155,33 @@ void CheckParallel(FieldChecks& checks, const v1::JobSpec& spec) {
   checks.Require(parallel.device() == "cpu" || parallel.device() == "cuda", "parallel.device",
                  parallel.device(), "cpu or cuda");
   checks.Range("parallel.threads_per_rank", parallel.threads_per_rank(), 1, 256);
+  checks.Require(!parallel.sequence_parallel() || parallel.tensor() != 1,
+                 "parallel.sequence_parallel", "true",
+                 "false with parallel.tensor=1: there is nobody to divide the tokens with");
 }
 
 /// Heads and MLP are cut by the tensor degree: the two errors a newcomer meets first.
 void CheckCut(FieldChecks& checks, const v1::JobSpec& spec) {
   const v1::ModelSpec& model = spec.model();
-  const int tensor = spec.parallel().tensor();
+  const v1::ParallelSpec& parallel = spec.parallel();
+  const int tensor = parallel.tensor();
   if (tensor < 1 || model.heads() < 1 || model.mlp_hidden() < 1) return;
-  const std::string expected =
-      fmt::format("to divide by parallel.tensor={}: use a tensor of {}", tensor,
-                  CommonDivisors(model.heads(), model.mlp_hidden()));
-  checks.Require(model.heads() % tensor == 0, "model.heads", std::to_string(model.heads()),
-                 expected);
-  checks.Require(model.mlp_hidden() % tensor == 0, "model.mlp_hidden",
-                 std::to_string(model.mlp_hidden()), expected);
+  const int heads = parallel.shard_attention_heads() ? model.heads() : model.mlp_hidden();
+  const int mlp = parallel.shard_mlp_intermediate() ? model.mlp_hidden() : heads;
+  const std::string expected = fmt::format("to divide by parallel.tensor={}: use a tensor of {}",
+                                           tensor, CommonDivisors(heads, mlp));
+  if (parallel.shard_attention_heads()) {
+    checks.Require(model.heads() % tensor == 0, "model.heads", std::to_string(model.heads()),
+                   expected);
+  }
+  if (parallel.shard_mlp_intermediate()) {
+    checks.Require(model.mlp_hidden() % tensor == 0, "model.mlp_hidden",
+                   std::to_string(model.mlp_hidden()), expected);
+  }
+  if (parallel.shard_embedding()) {
+    checks.Require(model.hidden() % tensor == 0, "model.hidden", std::to_string(model.hidden()),
+                   fmt::format("a multiple of parallel.tensor={}", tensor));
+  }
 }
 
 void CheckOptimizer(FieldChecks& checks, const v1::OptimizerSpec& optimizer) {
@@ -204,6 +225,7 @@ void CheckTraining(FieldChecks& checks, const v1::JobSpec& spec) {
   checks.Range("training.schedule.final_fraction", schedule.final_fraction(), 0.0, 1.0);
   checks.Known("training.class_weights", training.class_weights());
   checks.Range("training.label_smoothing", training.label_smoothing(), 0.0f, 0.5f);
+  checks.Range("training.checkpoint_blocks", training.checkpoint_blocks(), 0u, 1024u);
   checks.Known("training.on_non_finite", training.on_non_finite());
   if (training.on_non_finite() == v1::SKIP_STEP) {
     checks.Range("training.max_skipped_steps", training.max_skipped_steps(), 1u, 1000000u);

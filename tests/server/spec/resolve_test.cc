@@ -52,6 +52,12 @@ TEST(ResolveSpecTest, FillsEveryDefaultOfAMinimalSpec) {
   EXPECT_EQ(spec->parallel().data(), 1);
   EXPECT_EQ(spec->parallel().device(), "cpu");
   EXPECT_EQ(spec->parallel().threads_per_rank(), 1);
+  EXPECT_TRUE(spec->model().class_token());
+  EXPECT_FALSE(spec->model().fc_norm());
+  EXPECT_FALSE(spec->parallel().sequence_parallel());
+  EXPECT_TRUE(spec->parallel().shard_attention_heads());
+  EXPECT_TRUE(spec->parallel().shard_mlp_intermediate());
+  EXPECT_FALSE(spec->parallel().shard_embedding());
   EXPECT_EQ(spec->training().micro_batch(), 32u);
   EXPECT_EQ(spec->training().precision(), v1::FP32);
   EXPECT_EQ(spec->training().optimizer().learning_rate(), 3e-5);
@@ -90,6 +96,21 @@ TEST(ResolveSpecTest, ResolvingTwiceChangesNothing) {
     EXPECT_TRUE(MessageDifferencer::Equals(*once, *twice)) << SpecDifference(*once, *twice);
     EXPECT_EQ(SpecHash(*once), SpecHash(*twice));
   }
+}
+
+TEST(ResolveSpecTest, MeanPoolingDecidesClassTokenAndNormUnlessTold) {
+  v1::JobSpec in = Minimal();
+  in.mutable_model()->set_pooling(v1::MEAN);
+  const auto spec = ResolveSpec(in);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_FALSE(spec->model().class_token());
+  EXPECT_TRUE(spec->model().fc_norm());
+  in.mutable_model()->set_class_token(true);
+  in.mutable_model()->set_fc_norm(false);
+  const auto told = ResolveSpec(in);
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_TRUE(told->model().class_token());
+  EXPECT_FALSE(told->model().fc_norm());
 }
 
 TEST(ResolveSpecTest, KeepsExplicitZeros) {
@@ -283,6 +304,35 @@ const WrongCase kWrongCases[] = {
        s.mutable_trace()->add_steps(10);
      },
      "trace.steps", "below training.steps=10"},
+    {"registers", [](auto& s) { s.mutable_model()->set_register_tokens(65); },
+     "model.register_tokens", "65: expected 0 to 64"},
+    {"dropout", [](auto& s) { s.mutable_model()->set_dropout(1); }, "model.dropout", "0 to 0.9"},
+    {"attention dropout", [](auto& s) { s.mutable_model()->set_attention_dropout(-0.1f); },
+     "model.attention_dropout", "0 to 0.9"},
+    {"layer scale", [](auto& s) { s.mutable_model()->set_layer_scale(11); }, "model.layer_scale",
+     "0 to 10"},
+    {"no class token", [](auto& s) { s.mutable_model()->set_class_token(false); },
+     "model.class_token", "model.pooling: MEAN"},
+    {"fresh head of nothing", [](auto& s) { s.mutable_model()->set_fresh_head(true); },
+     "model.fresh_head", "model.weights"},
+    {"tokens over one rank", [](auto& s) { s.mutable_parallel()->set_sequence_parallel(true); },
+     "parallel.sequence_parallel", "false with parallel.tensor=1"},
+    {"embedding by tensor",
+     [](auto& s) {
+       s.mutable_parallel()->set_tensor(5);
+       s.mutable_parallel()->set_shard_attention_heads(false);
+       s.mutable_parallel()->set_shard_mlp_intermediate(false);
+       s.mutable_parallel()->set_shard_embedding(true);
+     },
+     "model.hidden", "a multiple of parallel.tensor=5"},
+    {"whole heads, cut MLP",
+     [](auto& s) {
+       s.mutable_parallel()->set_tensor(5);
+       s.mutable_parallel()->set_shard_attention_heads(false);
+     },
+     "model.mlp_hidden", "does not divide by parallel.tensor=5"},
+    {"recomputed blocks", [](auto& s) { s.mutable_training()->set_checkpoint_blocks(2000); },
+     "training.checkpoint_blocks", "0 to 1024"},
     {"keep", [](auto& s) { s.mutable_checkpoints()->set_keep_last(1001); }, "checkpoints.keep_last",
      "1 to 1000"},
     {"replicas", [](auto& s) { s.mutable_recovery()->set_min_data(2); }, "recovery.min_data",
