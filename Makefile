@@ -45,6 +45,7 @@ sanitize: setup
 
 parity: build .venv-parity/.installed
 	.venv-parity/bin/python tests/parity/make_fixtures.py
+	.venv-parity/bin/python tests/parity/make_formula_fixtures.py
 	rm -rf $(BUILD)/parity
 	TUNDISH_PARITY_OUTPUT=$(BUILD)/parity $(BUILD)/tests/parity_test
 	.venv-parity/bin/python tests/parity/check_exports.py $(BUILD)/parity

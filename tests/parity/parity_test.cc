@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/parity/formula.h"
 #include "tests/worker/engine/parallel/thread_group.h"
 #include "worker/engine/checkpoint/model_file.h"
 #include "worker/engine/model/vit.h"
@@ -50,6 +51,8 @@ VitShape ShapeOf(const Fixture& fixture) {
           .mlp_hidden = 32,
           .classes = 5,
           .pooling = fixture.pooling,
+          .class_token = fixture.pooling == Pooling::kClassToken,
+          .norm_after_pooling = fixture.pooling == Pooling::kMean,
           .layer_norm_eps = fixture.layer_norm_eps};
 }
 
@@ -62,20 +65,12 @@ weights::ModelConfig ConfigOf(const VitShape& shape) {
           .heads = shape.heads,
           .mlp_hidden = shape.mlp_hidden,
           .mean_pooling = shape.pooling == Pooling::kMean,
+          .class_token = shape.class_token,
+          .norm_after_pooling = shape.norm_after_pooling,
           .layer_norm_eps = shape.layer_norm_eps,
           .label_names = {"normal", "pore", "crack", "scratch", "chip"},
           .mean = {0.5, 0.5, 0.5},
           .std = {0.5, 0.5, 0.5}};
-}
-
-at::Tensor ReadTensor(const std::string& path, const char* name) {
-  const absl::StatusOr<weights::SafetensorsReader> file = weights::SafetensorsReader::Open(path);
-  TORCH_CHECK(file.ok(), std::string(file.status().message()));
-  at::Tensor tensor = at::empty(file->tensors().at(name).shape);
-  const absl::Status read =
-      file->Read(name, 0, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
-  TORCH_CHECK(read.ok(), std::string(read.message()));
-  return tensor;
 }
 
 /// max|a - b| / max|b|
@@ -93,9 +88,10 @@ TEST_P(ParityTest, LogitsAndGradientsEqualTheReference) {
   const auto want = checkpoint::ReadModelFile(folder + "/gradients.safetensors");
   ASSERT_TRUE(full.ok()) << full.status();
   ASSERT_TRUE(want.ok()) << want.status();
-  const at::Tensor input = ReadTensor(folder + "/batch.safetensors", "input");
-  const at::Tensor output_gradient = ReadTensor(folder + "/batch.safetensors", "output_gradient");
-  const at::Tensor want_logits = ReadTensor(folder + "/batch.safetensors", "logits");
+  const at::Tensor input = parity::ReadTensor(folder + "/batch.safetensors", "input");
+  const at::Tensor output_gradient =
+      parity::ReadTensor(folder + "/batch.safetensors", "output_gradient");
+  const at::Tensor want_logits = parity::ReadTensor(folder + "/batch.safetensors", "logits");
 
   checkpoint::FullTensors got;
   for (const auto& [name, tensor] : *want) got[name] = at::empty(tensor.sizes());
