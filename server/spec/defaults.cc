@@ -50,6 +50,7 @@ void FillOptimizer(v1::OptimizerSpec& optimizer) {
   if (!optimizer.has_beta2()) optimizer.set_beta2(0.999);
   if (optimizer.eps() == 0) optimizer.set_eps(1e-8);
   if (!optimizer.has_clip_norm()) optimizer.set_clip_norm(1.0);
+  if (optimizer.layer_decay() == 0) optimizer.set_layer_decay(1);
 }
 
 void FillTraining(v1::TrainingSpec& training, std::int32_t replicas) {
@@ -60,6 +61,7 @@ void FillTraining(v1::TrainingSpec& training, std::int32_t replicas) {
   }
   if (training.precision() == v1::PRECISION_UNSPECIFIED) training.set_precision(v1::FP32);
   FillOptimizer(*training.mutable_optimizer());
+  if (training.ema_decay() != 0 && !training.has_use_ema()) training.set_use_ema(true);
   v1::ScheduleSpec& schedule = *training.mutable_schedule();
   if (schedule.kind() == v1::SCHEDULE_KIND_UNSPECIFIED) schedule.set_kind(v1::COSINE);
   if (!schedule.has_warmup_steps() && training.steps() > 0) {

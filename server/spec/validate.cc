@@ -194,6 +194,9 @@ void CheckOptimizer(FieldChecks& checks, const v1::OptimizerSpec& optimizer) {
     checks.Require(beta >= 0 && beta < 1, field, fmt::format("{}", beta), "at least 0, below 1");
   }
   checks.Range("training.optimizer.eps", optimizer.eps(), 1e-16, 1.0);
+  const double layer_decay = optimizer.layer_decay();
+  checks.Require(layer_decay > 0 && layer_decay <= 1, "training.optimizer.layer_decay",
+                 fmt::format("{}", layer_decay), "more than 0, at most 1");
   checks.Range("training.optimizer.clip_norm", optimizer.clip_norm(), 0.0, 1e9);
 }
 
@@ -225,6 +228,12 @@ void CheckTraining(FieldChecks& checks, const v1::JobSpec& spec) {
   checks.Range("training.schedule.final_fraction", schedule.final_fraction(), 0.0, 1.0);
   checks.Known("training.class_weights", training.class_weights());
   checks.Range("training.label_smoothing", training.label_smoothing(), 0.0f, 0.5f);
+  checks.Range("training.focal_gamma", training.focal_gamma(), 0.0f, 10.0f);
+  checks.Range("training.mixup_alpha", training.mixup_alpha(), 0.0f, 10.0f);
+  checks.Range("training.cutmix_alpha", training.cutmix_alpha(), 0.0f, 10.0f);
+  checks.Range("training.ema_decay", training.ema_decay(), 0.0, 0.999999);
+  checks.Require(!training.use_ema() || training.ema_decay() != 0, "training.use_ema", "true",
+                 "to be left out, or training.ema_decay: 0.999 (without it there is no average)");
   checks.Range("training.checkpoint_blocks", training.checkpoint_blocks(), 0u, 1024u);
   checks.Known("training.on_non_finite", training.on_non_finite());
   if (training.on_non_finite() == v1::SKIP_STEP) {

@@ -66,6 +66,8 @@ TEST(ResolveSpecTest, FillsEveryDefaultOfAMinimalSpec) {
   EXPECT_EQ(spec->training().optimizer().beta2(), 0.999);
   EXPECT_EQ(spec->training().optimizer().eps(), 1e-8);
   EXPECT_EQ(spec->training().optimizer().clip_norm(), 1.0);
+  EXPECT_EQ(spec->training().optimizer().layer_decay(), 1);
+  EXPECT_FALSE(spec->training().has_use_ema());
   EXPECT_EQ(spec->training().schedule().kind(), v1::COSINE);
   EXPECT_FALSE(spec->training().schedule().has_warmup_steps());
   EXPECT_EQ(spec->training().class_weights(), v1::NONE);
@@ -331,6 +333,19 @@ const WrongCase kWrongCases[] = {
        s.mutable_parallel()->set_shard_attention_heads(false);
      },
      "model.mlp_hidden", "does not divide by parallel.tensor=5"},
+    {"focal", [](auto& s) { s.mutable_training()->set_focal_gamma(-1); }, "training.focal_gamma",
+     "0 to 10"},
+    {"mixup", [](auto& s) { s.mutable_training()->set_mixup_alpha(11); }, "training.mixup_alpha",
+     "0 to 10"},
+    {"cutmix", [](auto& s) { s.mutable_training()->set_cutmix_alpha(-1); }, "training.cutmix_alpha",
+     "0 to 10"},
+    {"average", [](auto& s) { s.mutable_training()->set_ema_decay(1); }, "training.ema_decay",
+     "0 to 0.999999"},
+    {"no average", [](auto& s) { s.mutable_training()->set_use_ema(true); }, "training.use_ema",
+     "training.ema_decay: 0.999"},
+    {"layer decay",
+     [](auto& s) { s.mutable_training()->mutable_optimizer()->set_layer_decay(1.5); },
+     "training.optimizer.layer_decay", "more than 0, at most 1"},
     {"recomputed blocks", [](auto& s) { s.mutable_training()->set_checkpoint_blocks(2000); },
      "training.checkpoint_blocks", "0 to 1024"},
     {"keep", [](auto& s) { s.mutable_checkpoints()->set_keep_last(1001); }, "checkpoints.keep_last",

@@ -19,7 +19,8 @@ namespace tundish::checkpoint {
 namespace {
 
 // Sections of the arena, in its order, and what their keys start with.
-constexpr std::array<std::string_view, 3> kSectionPrefixes = {"", "exp_avg.", "exp_avg_sq."};
+constexpr std::array<std::string_view, 4> kSectionPrefixes = {"", "exp_avg.", "exp_avg_sq.",
+                                                              "average."};
 constexpr std::string_view kFormat = "tundish-checkpoint-2";
 constexpr int64_t kMostRanks = 1024;
 
@@ -131,6 +132,7 @@ absl::Status ReadInto(const Source& source, const model::ParameterSpec& spec,
 Snapshot TakeSnapshot(const model::ParameterArena& arena) {
   Snapshot snapshot;
   snapshot.section_numel = arena.section_numel();
+  snapshot.sections = arena.sections();
   snapshot.state = arena.state().detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   for (const model::Parameter& parameter : arena.parameters()) {
     snapshot.pieces.push_back({.name = parameter.spec.name,
@@ -160,7 +162,7 @@ absl::Status WriteShard(const std::string& folder, const Snapshot& snapshot) {
       {"tensor_degree", fmt::format("{}", snapshot.tensor_degree)},
   };
   std::vector<weights::TensorBytes> tensors;
-  for (size_t section = 0; section < kSectionPrefixes.size(); ++section) {
+  for (size_t section = 0; section < static_cast<size_t>(snapshot.sections); ++section) {
     const int64_t start = static_cast<int64_t>(section) * snapshot.section_numel;
     for (const Snapshot::Piece& piece : snapshot.pieces) {
       tensors.push_back(
@@ -183,9 +185,9 @@ absl::StatusOr<Counters> ReadCheckpoint(const std::string& folder, int rank, int
   if (!source.ok()) return source.status();
   arena.ClearState();
   for (model::Parameter& parameter : arena.parameters()) {
-    const std::array<at::Tensor, 3> sections = {parameter.value, parameter.exp_avg,
-                                                parameter.exp_avg_sq};
-    for (size_t section = 0; section < sections.size(); ++section) {
+    const std::array<at::Tensor, 4> sections = {parameter.value, parameter.exp_avg,
+                                                parameter.exp_avg_sq, parameter.average};
+    for (size_t section = 0; section < static_cast<size_t>(arena.sections()); ++section) {
       if (absl::Status read = ReadInto(*source, parameter.spec, kSectionPrefixes[section],
                                        {rank, degree}, sections[section]);
           !read.ok()) {

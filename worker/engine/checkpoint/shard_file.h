@@ -28,7 +28,8 @@ struct Snapshot {
   int tensor_rank = 0;
   int tensor_degree = 1;
   int64_t section_numel = 0;
-  at::Tensor state;  ///< CPU copy of ParameterArena::state().
+  int64_t sections = 3;  ///< Of the arena: 4 with an average.
+  at::Tensor state;      ///< CPU copy of ParameterArena::state().
   std::vector<Piece> pieces;
 };
 
@@ -39,8 +40,9 @@ Snapshot TakeSnapshot(const model::ParameterArena& arena);
 std::string ShardName(int tensor_rank);
 
 /// Writes the snapshot to `folder`/ShardName as one safetensors file: each parameter under timm's
-/// key with this rank's slice, its moments as "exp_avg.KEY" and "exp_avg_sq.KEY", counters and
-/// each tensor's SHA-256 as metadata. Makes the folder. Atomic and durable.
+/// key with this rank's slice, its moments as "exp_avg.KEY" and "exp_avg_sq.KEY", its average,
+/// where one is kept, as "average.KEY", counters and each tensor's SHA-256 as metadata. Makes the
+/// folder. Atomic and durable.
 absl::Status WriteShard(const std::string& folder, const Snapshot& snapshot);
 
 /// Counters of a checkpoint.

@@ -51,12 +51,13 @@ struct ParameterSpec {
   std::vector<int64_t> LocalShape(int degree) const;
 };
 
-/// A parameter of this rank. The three tensors are views into the model's ParameterArena.
+/// A parameter of this rank. The tensors are views into the model's ParameterArena.
 struct Parameter {
   ParameterSpec spec;
   at::Tensor value;       ///< LocalShape(degree), fp32, a leaf that requires grad.
   at::Tensor exp_avg;     ///< Adam's first moment, same shape.
   at::Tensor exp_avg_sq;  ///< Adam's second moment, same shape.
+  at::Tensor average;     ///< Moving average of the values, same shape; undefined when not kept.
 
   bool sharded() const { return spec.cut != Cut::kReplicated; }
 };

@@ -25,11 +25,13 @@ int64_t Numel(const std::vector<int64_t>& shape) {
 }  // namespace
 
 ParameterArena::ParameterArena(const std::vector<ParameterSpec>& specs, int tensor_degree,
-                               at::Device device) {
+                               at::Device device, bool keep_average)
+    : sections_(keep_average ? 4 : 3) {
   for (const ParameterSpec& spec : specs) {
     section_numel_ += Aligned(Numel(spec.LocalShape(tensor_degree)));
   }
-  state_ = at::zeros({3 * section_numel_}, at::TensorOptions().dtype(at::kFloat).device(device));
+  state_ =
+      at::zeros({sections_ * section_numel_}, at::TensorOptions().dtype(at::kFloat).device(device));
   int64_t offset = 0;
   for (const ParameterSpec& spec : specs) {
     const std::vector<int64_t> shape = spec.LocalShape(tensor_degree);
@@ -37,7 +39,7 @@ ParameterArena::ParameterArena(const std::vector<ParameterSpec>& specs, int tens
     const auto view = [&](int64_t section) {
       return state_.narrow(0, section * section_numel_ + offset, Numel(shape)).view(shape).detach();
     };
-    Parameter parameter{spec, view(0), view(1), view(2)};
+    Parameter parameter{spec, view(0), view(1), view(2), keep_average ? view(3) : at::Tensor()};
     parameter.value.requires_grad_(true);
     parameters_.push_back(std::move(parameter));
     offset += Aligned(Numel(shape));
@@ -47,6 +49,16 @@ ParameterArena::ParameterArena(const std::vector<ParameterSpec>& specs, int tens
 void ParameterArena::ClearState() {
   const c10::AutoGradMode no_grad(false);
   state_.zero_();
+}
+
+void ParameterArena::StartAverage() {
+  const c10::AutoGradMode no_grad(false);
+  if (keeps_average()) averages().copy_(values());
+}
+
+void ParameterArena::UpdateAverage(double decay) {
+  const c10::AutoGradMode no_grad(false);
+  if (keeps_average()) averages().lerp_(values(), 1 - decay);
 }
 
 void ParameterArena::Restore(const at::Tensor& received) {

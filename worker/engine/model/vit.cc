@@ -29,14 +29,23 @@ const VitShape& Checked(const VitShape& shape, int degree, const Sharding& shard
 /// Hands out the arena's tensors in the order of ListParameters.
 class Cursor {
  public:
-  explicit Cursor(std::vector<Parameter>& parameters) : parameters_(parameters) {}
+  Cursor(std::vector<Parameter>& parameters, bool average)
+      : parameters_(parameters), average_(average) {}
 
-  at::Tensor Next() { return parameters_.at(index_++).value; }
-  size_t index() const { return index_; }
+  at::Tensor Next() {
+    const Parameter& parameter = parameters_.at(index_++);
+    const at::Tensor& tensor = average_ ? parameter.average : parameter.value;
+    if (list_ != nullptr) list_->push_back(tensor);
+    return tensor;
+  }
+  /// What follows is also appended to `list`; null ends that.
+  void StartList(std::vector<at::Tensor>* list) { list_ = list; }
   bool AtEnd() const { return index_ == parameters_.size(); }
 
  private:
   std::vector<Parameter>& parameters_;  // Of the constructor's caller, for one call.
+  const bool average_;
+  std::vector<at::Tensor>* list_ = nullptr;
   size_t index_ = 0;
 };
 
@@ -56,23 +65,25 @@ Vit::Vit(const VitShape& shape, const parallel::GroupSlot& slot, at::Device devi
     : shape_(Checked(shape, slot.size(), options.sharding)),
       slot_(slot),
       options_(options),
-      arena_(ListParameters(shape_, options.sharding), slot.size(), device) {
-  BindViews();
-}
+      arena_(ListParameters(shape_, options.sharding), slot.size(), device, options.keep_average),
+      trained_(Bind(/*average=*/false)),
+      average_(options.keep_average ? Bind(/*average=*/true) : Weights()),
+      active_(&trained_) {}
 
-void Vit::BindViews() {
-  Cursor cursor(arena_.parameters());
+Vit::Weights Vit::Bind(bool average) {
+  Weights weights;
+  Cursor cursor(arena_.parameters(), average);
   const auto pair = [&cursor](auto& layer) {
     layer.weight = cursor.Next();
     layer.bias = cursor.Next();
   };
-  if (shape_.class_token) class_token_ = cursor.Next();
-  if (shape_.register_tokens > 0) register_tokens_ = cursor.Next();
-  position_table_ = cursor.Next();
-  pair(patch_projection_);
-  blocks_.resize(static_cast<size_t>(shape_.depth));
-  for (Block& block : blocks_) {
-    const size_t first = cursor.index();
+  if (shape_.class_token) weights.class_token = cursor.Next();
+  if (shape_.register_tokens > 0) weights.register_tokens = cursor.Next();
+  weights.position_table = cursor.Next();
+  pair(weights.patch_projection);
+  weights.blocks.resize(static_cast<size_t>(shape_.depth));
+  for (Block& block : weights.blocks) {
+    cursor.StartList(&block.weights);
     pair(block.norm1);
     pair(block.qkv);
     if (shape_.qk_norm) {
@@ -85,13 +96,17 @@ void Vit::BindViews() {
     pair(block.fc1);
     pair(block.fc2);
     if (shape_.layer_scale > 0) block.gamma2 = cursor.Next();
-    for (size_t i = first; i < cursor.index(); ++i) {
-      block.weights.push_back(arena_.parameters()[i].value);
-    }
+    cursor.StartList(nullptr);
   }
-  pair(final_norm_);
-  pair(head_);
+  pair(weights.final_norm);
+  pair(weights.head);
   TORCH_CHECK(cursor.AtEnd(), "the model does not use all its parameters");
+  return weights;
+}
+
+void Vit::UseAverage(bool use) {
+  TORCH_CHECK(!use || options_.keep_average, "no average of the weights is kept");
+  active_ = use ? &average_ : &trained_;
 }
 
 void Vit::InitializeFromSeed(uint64_t seed) {
@@ -101,6 +116,7 @@ void Vit::InitializeFromSeed(uint64_t seed) {
     parameter.value.copy_(
         CutForRank(InitialValue(parameter.spec, seed), parameter.spec, slot_.rank(), slot_.size()));
   }
+  arena_.StartAverage();
 }
 
 void Vit::LoadFull(const std::map<std::string, at::Tensor>& full_by_name) {
@@ -111,6 +127,7 @@ void Vit::LoadFull(const std::map<std::string, at::Tensor>& full_by_name) {
     parameter.value.copy_(CutForRank(full_by_name.at(parameter.spec.name), parameter.spec,
                                      slot_.rank(), slot_.size()));
   }
+  arena_.StartAverage();
 }
 
 void Vit::SumPartialGradients() {
@@ -129,7 +146,7 @@ at::Tensor Vit::Forward(const at::Tensor& images_bchw, const std::optional<MaskK
   for (int64_t i = 0; i < shape_.depth; ++i) {
     if (every > 0 && (i + 1) % every == 0) {
       const auto body = [this, i, key](const at::Tensor& x) { return RunBlock(i, x, key); };
-      x_bkd = Recompute(body, x_bkd, blocks_[static_cast<size_t>(i)].weights);
+      x_bkd = Recompute(body, x_bkd, block(i).weights);
     } else {
       x_bkd = RunBlock(i, x_bkd, key);
     }
@@ -138,7 +155,7 @@ at::Tensor Vit::Forward(const at::Tensor& images_bchw, const std::optional<MaskK
   const at::Tensor x_bsd =
       sequence ? parallel::GatherTokens(x_bkd, shape_.tokens(), /*sum=*/false, slot_) : x_bkd;
   const observe::ModuleScope scope("head");
-  return at::linear(Pool(x_bsd), head_.weight, head_.bias);
+  return at::linear(Pool(x_bsd), active_->head.weight, active_->head.bias);
 }
 
 at::Tensor Vit::Embed(const at::Tensor& images_bchw, const std::optional<MaskKey>& key) const {
@@ -154,19 +171,19 @@ at::Tensor Vit::Embed(const at::Tensor& images_bchw, const std::optional<MaskKey
   const at::Tensor patches_bsk = images_bchw.view({b, shape_.channels, grid, p, grid, p})
                                      .permute({0, 2, 4, 1, 3, 5})
                                      .reshape({b, grid * grid, shape_.channels * p * p});
-  at::Tensor x_bsd =
-      at::linear(patches_bsk, patch_projection_.weight.flatten(1), patch_projection_.bias);
-  if (!shape_.prefix_positions) x_bsd = x_bsd + position_table_;
+  at::Tensor x_bsd = at::linear(patches_bsk, active_->patch_projection.weight.flatten(1),
+                                active_->patch_projection.bias);
+  if (!shape_.prefix_positions) x_bsd = x_bsd + active_->position_table;
   if (shape_.prefix_tokens() > 0) {
     std::vector<at::Tensor> parts;
-    for (const at::Tensor& tokens : {class_token_, register_tokens_}) {
+    for (const at::Tensor& tokens : {active_->class_token, active_->register_tokens}) {
       if (!tokens.defined()) continue;
       parts.push_back(tokens.expand({b, tokens.size(1), tokens.size(2)}).to(x_bsd.scalar_type()));
     }
     parts.push_back(x_bsd);
     x_bsd = at::cat(parts, 1);
   }
-  if (shape_.prefix_positions) x_bsd = x_bsd + position_table_;
+  if (shape_.prefix_positions) x_bsd = x_bsd + active_->position_table;
   if (options_.sharding.embedding) {
     // With cut tokens each rank's gradient covers its own tokens only.
     x_bsd = parallel::GatherChannels(x_bsd, /*sum=*/options_.sharding.sequence, slot_);
@@ -180,7 +197,7 @@ at::Tensor Vit::Embed(const at::Tensor& images_bchw, const std::optional<MaskKey
 at::Tensor Vit::RunBlock(int64_t index, const at::Tensor& x_bkd,
                          const std::optional<MaskKey>& key) const {
   const observe::ModuleScope scope("blocks", index);
-  const Block& block = blocks_[static_cast<size_t>(index)];
+  const Block& block = this->block(index);
   const at::Tensor middle_bkd = AddBranch(x_bkd, Attend(Normalize(x_bkd, block.norm1), index, key),
                                           block.proj.bias, block.gamma1, key, 2 * index);
   return AddBranch(middle_bkd, Mlp(Normalize(middle_bkd, block.norm2), block), block.fc2.bias,
@@ -210,7 +227,7 @@ at::Tensor Vit::LeaveLayer(at::Tensor x_bsd, bool sharded) const {
 at::Tensor Vit::Attend(const at::Tensor& x_bkd, int64_t index,
                        const std::optional<MaskKey>& key) const {
   const observe::ModuleScope scope("attn");
-  const Block& block = blocks_[static_cast<size_t>(index)];
+  const Block& block = this->block(index);
   const bool sharded = options_.sharding.attention_heads;
   const int64_t heads = sharded ? shape_.heads / slot_.size() : shape_.heads;
   const at::Tensor input_bsd = EnterLayer(x_bkd, sharded);
@@ -275,10 +292,11 @@ at::Tensor Vit::AddBranch(const at::Tensor& x_bkd, const at::Tensor& branch_bkd,
 at::Tensor Vit::Pool(const at::Tensor& x_bsd) const {
   // The class token's norm does not depend on the other tokens, so only what the head reads is
   // normalised, whichever comes first.
-  if (shape_.pooling == Pooling::kClassToken) return Normalize(x_bsd.select(1, 0), final_norm_);
+  if (shape_.pooling == Pooling::kClassToken)
+    return Normalize(x_bsd.select(1, 0), active_->final_norm);
   const at::Tensor patches_bsd = x_bsd.narrow(1, shape_.prefix_tokens(), shape_.patches());
-  return shape_.norm_after_pooling ? Normalize(patches_bsd.mean(1), final_norm_)
-                                   : Normalize(patches_bsd, final_norm_).mean(1);
+  return shape_.norm_after_pooling ? Normalize(patches_bsd.mean(1), active_->final_norm)
+                                   : Normalize(patches_bsd, active_->final_norm).mean(1);
 }
 
 }  // namespace tundish::model

@@ -22,6 +22,8 @@ struct VitOptions {
   /// Activation checkpointing: every n-th block keeps only its input and is computed again in
   /// backward. 0: none.
   int64_t recompute_every = 0;
+  /// A moving average of the weights is kept beside them.
+  bool keep_average = false;
 };
 
 /// One rank's shard of a Vision Transformer: its own heads' rows of each of Q, K and V, its rows of
@@ -49,6 +51,10 @@ class Vit {
   /// `images_bchw` fp32, already normalised → logits [b, classes]; equal on all ranks of the group.
   /// With a key, DropPath and dropout are active; without one (evaluation) they are not.
   at::Tensor Forward(const at::Tensor& images_bchw, const std::optional<MaskKey>& key);
+
+  /// From now on Forward computes with the averaged weights, which get no gradients, or with the
+  /// trained ones again. Requires options().keep_average for the former.
+  void UseAverage(bool use);
 
   /// Ends a step's backward: gradients of which this rank saw only a part become the row's sums, in
   /// new memory. Of the row's ranks all or none call it. Throws when a peer is lost; the gradients
@@ -81,6 +87,15 @@ class Vit {
     std::vector<at::Tensor> weights;  // All of them.
   };
 
+  struct Weights {
+    at::Tensor class_token, register_tokens, position_table;
+    Linear patch_projection, head;
+    Norm final_norm;
+    std::vector<Block> blocks;
+  };
+
+  Weights Bind(bool average);
+  const Block& block(int64_t index) const { return active_->blocks[static_cast<size_t>(index)]; }
   at::Tensor Embed(const at::Tensor& images_bchw, const std::optional<MaskKey>& key) const;
   at::Tensor RunBlock(int64_t index, const at::Tensor& x_bkd,
                       const std::optional<MaskKey>& key) const;
@@ -96,16 +111,14 @@ class Vit {
                        const at::Tensor& bias_d, const at::Tensor& gamma_d,
                        const std::optional<MaskKey>& key, int64_t branch) const;
   at::Tensor Pool(const at::Tensor& x_bsd) const;
-  void BindViews();
 
   const VitShape shape_;
   const parallel::GroupSlot& slot_;  // See the constructor.
   const VitOptions options_;
   ParameterArena arena_;
-  at::Tensor class_token_, register_tokens_, position_table_;
-  Linear patch_projection_, head_;
-  Norm final_norm_;
-  std::vector<Block> blocks_;
+  const Weights trained_;
+  const Weights average_;  // Empty when none is kept.
+  const Weights* active_;  // One of the two.
 };
 
 }  // namespace tundish::model

@@ -13,7 +13,14 @@ struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  /// A layer's rate is that of the one after it times this; the last layer has the full rate. 1:
+  /// none. As timm's param_groups_layer_decay.
+  double layer_decay = 1;
+  int64_t last_layer = 0;  ///< The largest ParameterSpec::layer of the whole model.
 };
+
+/// Share of the learning rate that a parameter of `layer` gets.
+double LayerRate(const AdamWOptions& options, int64_t layer);
 
 /// One update of values and moments in place with the fused kernel.
 /// `updates_before` is the number of updates these moments have seen (0 for the first).

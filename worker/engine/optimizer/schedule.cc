@@ -26,4 +26,8 @@ double LearningRate(const Schedule& schedule, int64_t step) {
   return schedule.peak;
 }
 
+double AverageDecay(double decay, int64_t updates) {
+  return std::min(decay, (1 + static_cast<double>(updates)) / (10 + static_cast<double>(updates)));
+}
+
 }  // namespace tundish::optimizer

@@ -21,4 +21,8 @@ struct Schedule {
 /// would have. Pure. Steps beyond total_steps keep the final rate.
 double LearningRate(const Schedule& schedule, int64_t step);
 
+/// Decay of the weights' moving average at its update after `updates` others: short at first, so
+/// that the start is forgotten, `decay` in the end.
+double AverageDecay(double decay, int64_t updates);
+
 }  // namespace tundish::optimizer

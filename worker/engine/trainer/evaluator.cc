@@ -14,6 +14,18 @@
 namespace tundish::trainer {
 namespace {
 
+// The model computes with its averaged weights for as long as it lives, also when a peer is lost.
+class AverageScope {
+ public:
+  AverageScope(model::Vit& vit, bool use) : vit_(vit) { vit_.UseAverage(use); }
+  ~AverageScope() { vit_.UseAverage(false); }
+  AverageScope(const AverageScope&) = delete;
+  AverageScope& operator=(const AverageScope&) = delete;
+
+ private:
+  model::Vit& vit_;  // The shard's, which outlives the evaluation.
+};
+
 // Adds one batch to [confusion C x C | loss sum].
 void Count(const TrainingPlan& plan, const data::Batch& batch, Shard& shard,
            device::Backend& backend, at::Tensor& counts) {
@@ -85,6 +97,7 @@ v1::Evaluation Evaluate(const TrainingPlan& plan, const Place& place,
                         Arrangement& arrangement, device::Backend& backend,
                         data::BatchLoader& loader, TrainerEvents& events) {
   const c10::AutoGradMode no_grad(false);
+  const AverageScope average(shard.model, plan.use_average);
   const int64_t c = plan.shape.classes;
   at::Tensor counts = at::zeros({c * c + 1}, at::kDouble);
   loader.StartEvaluation(plan.micro_batch, static_cast<uint32_t>(place.dp),

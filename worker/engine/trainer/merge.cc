@@ -23,9 +23,10 @@ void PlaceAll(const Shard& shard, const at::Tensor& values, int tp, checkpoint::
 }  // namespace
 
 std::optional<checkpoint::FullTensors> MergeOverRow(const Place& place, Shard& shard,
-                                                    Arrangement& arrangement) {
+                                                    Arrangement& arrangement, bool average) {
   const c10::AutoGradMode no_grad(false);
-  const at::Tensor values = shard.model.arena().values().detach();
+  const at::Tensor values =
+      (average ? shard.model.arena().averages() : shard.model.arena().values()).detach();
   if (place.tp > 0) {
     arrangement.row()->Send(values, 0);
     return std::nullopt;

@@ -41,7 +41,8 @@ model::VitOptions MakeOptions(const v1::JobSpec& spec) {
                                            parallel.shard_mlp_intermediate(),
                        .embedding = parallel.shard_embedding(),
                        .sequence = parallel.sequence_parallel()},
-          .recompute_every = spec.training().checkpoint_blocks()};
+          .recompute_every = spec.training().checkpoint_blocks(),
+          .keep_average = spec.training().ema_decay() > 0};
 }
 
 optimizer::Schedule MakeSchedule(const v1::TrainingSpec& spec, uint32_t total_steps) {
@@ -105,11 +106,16 @@ TrainingPlan MakePlan(const v1::Assignment& assignment) {
   plan.adamw = {.weight_decay = adamw.weight_decay(),
                 .beta1 = adamw.beta1(),
                 .beta2 = adamw.beta2(),
-                .eps = adamw.eps()};
+                .eps = adamw.eps(),
+                .layer_decay = adamw.layer_decay() > 0 ? adamw.layer_decay() : 1,
+                .last_layer = plan.shape.depth + 1};
   plan.clip_norm = adamw.clip_norm();
   plan.total_steps = assignment.total_steps();
   plan.schedule = MakeSchedule(training, plan.total_steps);
-  plan.label_smoothing = training.label_smoothing();
+  plan.loss = {.label_smoothing = training.label_smoothing(),
+               .focal_gamma = training.focal_gamma()};
+  plan.average_decay = training.ema_decay();
+  plan.use_average = plan.average_decay > 0 && (!training.has_use_ema() || training.use_ema());
   plan.bf16 = training.precision() == v1::BF16;
   plan.global_batch = training.global_batch();
   // A replica without a sample would have no gradient to reduce.

@@ -7,6 +7,7 @@
 #include "tundish/v1/rank.pb.h"
 #include "worker/engine/model/vit.h"
 #include "worker/engine/optimizer/adamw.h"
+#include "worker/engine/optimizer/loss.h"
 #include "worker/engine/optimizer/schedule.h"
 
 namespace tundish::trainer {
@@ -22,7 +23,9 @@ struct TrainingPlan {
   optimizer::AdamWOptions adamw;
   optimizer::Schedule schedule;
   double clip_norm = 0;
-  double label_smoothing = 0;
+  optimizer::LossOptions loss;
+  double average_decay = 0;  ///< 0: no average of the weights is kept
+  bool use_average = false;  ///< evaluation and export take it
   bool bf16 = false;
   uint32_t global_batch = 1;
   uint32_t micro_batch = 1;

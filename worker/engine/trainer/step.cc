@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -15,6 +14,7 @@
 
 #include "worker/engine/optimizer/adamw.h"
 #include "worker/engine/optimizer/gradient_norm.h"
+#include "worker/engine/optimizer/loss.h"
 #include "worker/engine/optimizer/schedule.h"
 #include "worker/engine/trainer/autocast.h"
 #include "worker/engine/trainer/diagnosis.h"
@@ -50,6 +50,7 @@ v1::StepDone Commit(const TrainingPlan& plan, const Place& place, Shard& shard,
   if (finite) {
     optimizer::ApplyAdamW(shard.model.parameters(), plan.adamw, learning_rate, shard.updates,
                           optimizer::ClipCoefficient(norm, plan.clip_norm));
+    shard.model.arena().UpdateAverage(optimizer::AverageDecay(plan.average_decay, shard.updates));
   }
   v1::StepDone done;
   done.set_step(shard.step);
@@ -181,12 +182,14 @@ float StepRunner::ForwardBackward(const data::Batch& batch, bool reduce) {
 /// Weighted sum of the samples' losses.
 at::Tensor StepRunner::Loss(const data::Batch& batch, const at::Tensor& pixels_bchw, uint32_t first,
                             uint32_t count) {
-  const at::Tensor labels_b =
-      at::from_blob(const_cast<int64_t*>(batch.labels.data() + first), {count}, at::kLong)
-          .to(backend_.device());
-  const at::Tensor weights_b =
-      at::from_blob(const_cast<float*>(batch.weights.data() + first), {count})
-          .to(backend_.device());
+  const auto part = [&]<class T>(const std::vector<T>& all, at::ScalarType type) {
+    if (all.empty()) return at::Tensor();
+    return at::from_blob(const_cast<T*>(all.data() + first), {count}, type).to(backend_.device());
+  };
+  const optimizer::Targets targets = {.labels_b = part(batch.labels, at::kLong),
+                                      .weights_b = part(batch.weights, at::kFloat),
+                                      .partner_labels_b = part(batch.partner_labels, at::kLong),
+                                      .partner_weights_b = part(batch.partner_weights, at::kFloat)};
   const model::MaskKey key{.seed = plan_.seed,
                            .step = shard_.step,
                            .first_position = static_cast<int64_t>(batch.positions[first])};
@@ -195,10 +198,7 @@ at::Tensor StepRunner::Loss(const data::Batch& batch, const at::Tensor& pixels_b
     const AutocastScope autocast(backend_.device().type(), plan_.bf16);
     logits_bc = shard_.model.Forward(pixels_bchw.narrow(0, first, count), key);
   }
-  const at::Tensor loss_b = at::cross_entropy_loss(
-      logits_bc.to(at::kFloat), labels_b, /*weight=*/{},
-      /*reduction=*/at::Reduction::None, /*ignore_index=*/-100, plan_.label_smoothing);
-  return (loss_b * weights_b).sum();
+  return optimizer::WeightedLoss(logits_bc.to(at::kFloat), targets, plan_.loss);
 }
 
 /// Ends with phase REDUCED: whatever happens now, this rank can commit once it knows the row's
@@ -207,6 +207,7 @@ void StepRunner::ReduceControl(const data::Batch& batch, float loss_sum) {
   const c10::AutoGradMode no_grad(false);
   float weight_sum = 0;
   for (const float weight : batch.weights) weight_sum += weight;
+  for (const float weight : batch.partner_weights) weight_sum += weight;
   at::Tensor control = at::zeros({kControlSlots});
   float* slots = control.mutable_data_ptr<float>();
   slots[kLossSum] = loss_sum;

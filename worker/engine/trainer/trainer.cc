@@ -359,7 +359,8 @@ void Trainer::WriteCheckpoint(const std::string& artifact_root, const std::strin
 void Trainer::Finish(const v1::Assignment& assignment, Arrangement& arrangement) {
   v1::Finished finished;
   if (place_.dp == 0) {
-    const std::optional<checkpoint::FullTensors> full = MergeOverRow(place_, *shard_, arrangement);
+    const std::optional<checkpoint::FullTensors> full =
+        MergeOverRow(place_, *shard_, arrangement, plan_.use_average);
     if (full.has_value()) {
       const fs::path folder = fs::path(assignment.job_folder()) / "export" /
                               fmt::format("e{}", arrangement.job_epoch());

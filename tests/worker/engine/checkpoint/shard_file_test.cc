@@ -36,7 +36,8 @@ class ShardFileTest : public ::testing::Test {
   const testing::TemporaryFolder folder_;
 
   std::unique_ptr<model::ParameterArena> NewArena(int degree) const {
-    return std::make_unique<model::ParameterArena>(specs_, degree, at::kCPU);
+    return std::make_unique<model::ParameterArena>(specs_, degree, at::kCPU,
+                                                   /*keep_average=*/true);
   }
 
   // Random values and moments of the whole model, cut for one rank.
@@ -45,7 +46,8 @@ class ShardFileTest : public ::testing::Test {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
     auto arena = NewArena(degree);
     for (model::Parameter& parameter : arena->parameters()) {
-      for (at::Tensor* target : {&parameter.value, &parameter.exp_avg, &parameter.exp_avg_sq}) {
+      for (at::Tensor* target :
+           {&parameter.value, &parameter.exp_avg, &parameter.exp_avg_sq, &parameter.average}) {
         const at::Tensor full = at::randn(parameter.spec.full_shape, generator);
         target->copy_(model::CutForRank(full, parameter.spec, rank, degree));
       }
@@ -82,6 +84,17 @@ TEST_F(ShardFileTest, LoadsAtAnyDegreeBitForBit) {
       }
     }
   }
+}
+
+TEST_F(ShardFileTest, AnAverageThatIsNotThereIsNamed) {
+  model::ParameterArena without(specs_, 1, at::kCPU);
+  Snapshot snapshot = TakeSnapshot(without);
+  EXPECT_EQ(snapshot.sections, 3);
+  ASSERT_TRUE(WriteShard(folder_.path() + "/without", snapshot).ok());
+  EXPECT_TRUE(ReadCheckpoint(folder_.path() + "/without", 0, 1, without).ok());
+  const auto read = ReadCheckpoint(folder_.path() + "/without", 0, 1, *NewArena(1));
+  EXPECT_NE(std::string(read.status().message()).find("'average.cls_token'"), std::string::npos)
+      << read.status();
 }
 
 TEST_F(ShardFileTest, NamesWhatIsWrong) {

@@ -1,7 +1,7 @@
 #include "worker/engine/checkpoint/start_weights.h"
 
-#include <filesystem>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 
@@ -62,11 +62,9 @@ class StartWeightsTest : public testing::Test {
 
   absl::Status Load(const model::VitShape& shape, bool fresh_head = false) {
     vit_ = std::make_unique<model::Vit>(shape, slot_, at::kCPU);
-    return LoadStartWeights({.path = path(),
-                             .fresh_head = fresh_head,
-                             .seed = 5,
-                             .classes = {"good", "bad", "ugly"}},
-                            *vit_);
+    return LoadStartWeights(
+        {.path = path(), .fresh_head = fresh_head, .seed = 5, .classes = {"good", "bad", "ugly"}},
+        *vit_);
   }
 
   at::Tensor Loaded(const std::string& name) const {
@@ -157,11 +155,17 @@ TEST_F(StartWeightsTest, NamesWhatDoesNotFit) {
        "unexpected 1 key ('blocks.0.ls1.gamma')"},
       {"NaN", [](FullTensors& t) { t["head.bias"] = at::full({3}, NAN); },
        "'head.bias' holds a value that is not finite"},
-      {"positions of no square", [](FullTensors& t) { t["pos_embed"] = at::randn({1, 8, 8}); },
+      {"positions of no square",
+       [](FullTensors& t) {
+         t["pos_embed"] = at::randn({1, 8, 8});
+       },
        "'pos_embed' has shape [1, 8, 8], needed is [1, 5, 8]"},
       {"positions of another rank", [](FullTensors& t) { t["pos_embed"] = at::randn({5}); },
        "'pos_embed' has shape [5]"},
-      {"no positions", [](FullTensors& t) { t["pos_embed"] = at::randn({1, 0, 8}); },
+      {"no positions",
+       [](FullTensors& t) {
+         t["pos_embed"] = at::randn({1, 0, 8});
+       },
        "'pos_embed' has shape [1, 0, 8]"},
   };
   for (const Case& c : cases) {

@@ -72,6 +72,52 @@ TEST(ApplyAdamWTest, FollowsADoublePrecisionReference) {
   }
 }
 
+TEST(ApplyAdamWTest, ALayersRateFallsTowardsTheEmbedding) {
+  const AdamWOptions options{.weight_decay = 0.5, .layer_decay = 0.5, .last_layer = 3};
+  EXPECT_DOUBLE_EQ(LayerRate(options, 3), 1);
+  EXPECT_DOUBLE_EQ(LayerRate(options, 0), 0.125);
+  EXPECT_DOUBLE_EQ(LayerRate({}, 0), 1);
+  std::vector<ParameterSpec> specs;
+  for (int64_t layer = 0; layer <= 3; ++layer) {
+    ParameterSpec spec{"w" + std::to_string(layer), Cut::kReplicated, {4, 4}, layer % 2 == 0};
+    spec.layer = layer;
+    specs.push_back(spec);
+  }
+  model::ParameterArena together(specs, 1, at::kCPU);
+  for (model::Parameter& parameter : together.parameters()) {
+    const c10::AutoGradMode no_grad(false);
+    parameter.value.copy_(at::randn({4, 4}));
+    parameter.value.mutable_grad() = at::randn({4, 4});
+  }
+  std::vector<at::Tensor> want;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    model::ParameterArena alone({specs[i]}, 1, at::kCPU);
+    const c10::AutoGradMode no_grad(false);
+    alone.parameters()[0].value.copy_(together.parameters()[i].value);
+    alone.parameters()[0].value.mutable_grad() = together.parameters()[i].value.grad().clone();
+    ApplyAdamW(alone.parameters(), {.weight_decay = 0.5}, 0.1 * LayerRate(options, specs[i].layer),
+               0, 1);
+    want.push_back(alone.parameters()[0].value.detach().clone());
+  }
+  ApplyAdamW(together.parameters(), options, 0.1, 0, 1);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    EXPECT_TRUE(at::equal(together.parameters()[i].value.detach(), want[i])) << "layer " << i;
+  }
+}
+
+TEST(ParameterArenaTest, TheAverageFollowsTheValues) {
+  model::ParameterArena arena(Specs(), 1, at::kCPU, /*keep_average=*/true);
+  EXPECT_EQ(arena.state().numel(), 4 * arena.section_numel());
+  const c10::AutoGradMode no_grad(false);
+  arena.parameters()[1].value.fill_(1);
+  arena.StartAverage();
+  arena.parameters()[1].value.fill_(3);
+  arena.UpdateAverage(0.75);
+  EXPECT_FLOAT_EQ(arena.parameters()[1].average[0].item<float>(), 1.5F);
+  EXPECT_FLOAT_EQ(arena.parameters()[1].value[0].item<float>(), 3);
+  EXPECT_FLOAT_EQ(arena.parameters()[1].exp_avg[0].item<float>(), 0);
+}
+
 TEST(ApplyAdamWTest, NamesAParameterWithoutGradient) {
   model::ParameterArena arena(Specs(), 1, at::kCPU);
   arena.parameters()[0].value.mutable_grad() = at::randn({8, 5});

@@ -39,5 +39,11 @@ TEST(LearningRateTest, FollowsTheTable) {
   }
 }
 
+TEST(AverageDecayTest, StartsShortAndEndsAtTheAskedDecay) {
+  EXPECT_DOUBLE_EQ(AverageDecay(0.999, 0), 0.1);
+  EXPECT_DOUBLE_EQ(AverageDecay(0.999, 90), 0.91);
+  EXPECT_DOUBLE_EQ(AverageDecay(0.999, 1000000), 0.999);
+}
+
 }  // namespace
 }  // namespace tundish::optimizer

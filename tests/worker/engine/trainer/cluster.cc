@@ -109,6 +109,8 @@ v1::JobSpec TinySpec(const std::string& images, int tensor, int data) {
   training.set_precision(v1::FP32);
   training.set_class_weights(v1::INVERSE);
   training.set_label_smoothing(0.1F);
+  training.set_ema_decay(0.9);
+  training.mutable_optimizer()->set_layer_decay(0.8);
   v1::OptimizerSpec& optimizer = *training.mutable_optimizer();
   optimizer.set_learning_rate(2e-3);
   optimizer.set_weight_decay(0.05);

@@ -136,6 +136,40 @@ TEST_F(ParityTest, OptionsAndCutTokensLearnTheSame) {
   }
 }
 
+// Mixup, cutmix, focal loss and an average that is exported: partners cross replicas.
+TEST_F(ParityTest, MixedBatchesAndAveragesAreTheSameForEveryArrangement) {
+  const auto spec_of = [this](int tensor, int data, bool average) {
+    v1::JobSpec spec = TinySpec(images_.path(), tensor, data);
+    v1::TrainingSpec& training = *spec.mutable_training();
+    training.set_mixup_alpha(0.4F);
+    training.set_cutmix_alpha(1);
+    training.set_focal_gamma(1.5F);
+    training.set_use_ema(average);
+    return spec;
+  };
+  const Outcome whole = Train(spec_of(1, 1, true));
+  for (const auto& [tensor, data] : {std::pair{1, 3}, std::pair{2, 2}}) {
+    SCOPED_TRACE(fmt::format("tensor {} data {}", tensor, data));
+    const Outcome cut = Train(spec_of(tensor, data, true));
+    for (size_t step = 0; step < whole.losses.size(); ++step) {
+      EXPECT_NEAR(cut.losses[step], whole.losses[step], kLossTolerance) << "step " << step;
+    }
+    for (const auto& [name, weight] : whole.weights) {
+      EXPECT_LE((cut.weights.at(name) - weight).abs().max().item<double>(), kWeightTolerance)
+          << name;
+    }
+    EXPECT_NEAR(cut.evaluations.back().loss(), whole.evaluations.back().loss(), 1e-4);
+  }
+  // Trained alike, but the last weights are evaluated and exported.
+  const Outcome last = Train(spec_of(1, 1, false));
+  EXPECT_EQ(last.losses, whole.losses);
+  EXPECT_EQ(last.states, whole.states);
+  EXPECT_NE(last.evaluations.back().loss(), whole.evaluations.back().loss());
+  EXPECT_GT(
+      (last.weights.at("head.weight") - whole.weights.at("head.weight")).abs().max().item<double>(),
+      1e-5);
+}
+
 // Recomputation is not a cut: the bits stay.
 TEST_F(ParityTest, RecomputedBlocksChangeNoBit) {
   const Outcome kept = Train(2, 1);
