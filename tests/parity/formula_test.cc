@@ -3,6 +3,7 @@
 // what check_exports.py loads with them.
 #include "tests/parity/formula.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -199,13 +200,36 @@ TEST_P(FormulaParityTest, LogitsAndGradientsEqualTheReference) {
   EXPECT_EQ(checked, got.size() - (no_positions ? 1 : 0));
 }
 
+std::string NameOf(const testing::TestParamInfo<FormulaParityTest::ParamType>& info) {
+  const Case& c = std::get<0>(info.param);
+  return std::string(c.name) +
+         (std::get<1>(info.param) ? "_over_" + std::to_string(c.degree) : "_whole");
+}
+
 INSTANTIATE_TEST_SUITE_P(All, FormulaParityTest,
-                         testing::Combine(testing::ValuesIn(kCases), testing::Bool()),
-                         [](const auto& info) {
-                           const auto& [c, cut] = info.param;
-                           return std::string(c.name) +
-                                  (cut ? "_over_" + std::to_string(c.degree) : "_whole");
-                         });
+                         testing::Combine(testing::ValuesIn(kCases), testing::Bool()), NameOf);
+
+// timm's param_groups_layer_decay with a decay of 0.75 and a weight decay of 0.05.
+TEST(ParameterGroupsTest, LayersAndDecayMasksAreTimms) {
+  struct Group {
+    const char* name;
+    const char* shape_of;
+  };
+  for (const Group& group : {Group{"groups_dino", "timm_dino"},
+                             Group{"groups_mean_with_token", "timm_mean_with_token"}}) {
+    const std::string path =
+        std::string(TUNDISH_PARITY_FIXTURES) + "/formula/" + group.name + ".safetensors";
+    for (const Case& c : kCases) {
+      if (std::string_view(c.name) != group.shape_of) continue;
+      for (const ParameterSpec& spec : ListParameters(c.shape)) {
+        const at::Tensor want = parity::ReadTensor(path, spec.name);
+        const double rate = std::pow(0.75, static_cast<double>(c.shape.depth + 1 - spec.layer));
+        EXPECT_NEAR(want[0].item<double>(), rate, 1e-6) << spec.name;
+        EXPECT_EQ(want[1].item<double>() != 0, spec.decay) << spec.name;
+      }
+    }
+  }
+}
 
 weights::ModelConfig ConfigOf(const VitShape& shape) {
   return {.image_size = shape.image_size,

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 from timm.models._manipulate import adapt_input_conv
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+from timm.optim import param_groups_layer_decay
 from transformers import ViTConfig, ViTForImageClassification
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "formula"
@@ -127,6 +128,17 @@ def resize(model):
     model.load_state_dict(checkpoint_filter_fn(source.state_dict(), model), strict=True)
 
 
+def write_groups():
+    """timm's share of the learning rate and weight decay of each parameter."""
+    for option in ("dino", "mean_with_token"):
+        model = VisionTransformer(**SMALL, **OPTIONS[option])
+        groups = param_groups_layer_decay(model, weight_decay=0.05, layer_decay=0.75,
+                                          no_weight_decay_list=model.no_weight_decay())
+        rows = {id(p): (g["lr_scale"], g["weight_decay"]) for g in groups for p in g["params"]}
+        save_file({key: torch.tensor(rows[id(p)]) for key, p in model.named_parameters()},
+                  FIXTURES / f"groups_{option}.safetensors")
+
+
 def main():
     torch.set_num_threads(1)
     for family, (hidden, heads, patch, depth) in FAMILIES.items():
@@ -146,6 +158,7 @@ def main():
         model.vit.embeddings.position_embeddings.requires_grad_(False)
         write(f"hf_resized_to_{size}", model(images(3, size), interpolate_pos_encoding=True).logits,
               lambda: hf_gradients(model))
+    write_groups()
 
 
 if __name__ == "__main__":
