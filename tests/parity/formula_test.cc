@@ -200,14 +200,14 @@ TEST_P(FormulaParityTest, LogitsAndGradientsEqualTheReference) {
   EXPECT_EQ(checked, got.size() - (no_positions ? 1 : 0));
 }
 
-std::string NameOf(const testing::TestParamInfo<FormulaParityTest::ParamType>& info) {
+std::string CaseNameOf(const testing::TestParamInfo<FormulaParityTest::ParamType>& info) {
   const Case& c = std::get<0>(info.param);
   return std::string(c.name) +
          (std::get<1>(info.param) ? "_over_" + std::to_string(c.degree) : "_whole");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FormulaParityTest,
-                         testing::Combine(testing::ValuesIn(kCases), testing::Bool()), NameOf);
+                         testing::Combine(testing::ValuesIn(kCases), testing::Bool()), CaseNameOf);
 
 // timm's param_groups_layer_decay with a decay of 0.75 and a weight decay of 0.05.
 TEST(ParameterGroupsTest, LayersAndDecayMasksAreTimms) {
@@ -231,7 +231,7 @@ TEST(ParameterGroupsTest, LayersAndDecayMasksAreTimms) {
   }
 }
 
-weights::ModelConfig ConfigOf(const VitShape& shape) {
+weights::ModelConfig CaseConfigOf(const VitShape& shape) {
   return {.image_size = shape.image_size,
           .patch_size = shape.patch_size,
           .channels = shape.channels,
@@ -260,7 +260,7 @@ TEST(FormulaExportTest, WritesFoldersForTheOtherLibraries) {
     Vit vit(c.shape, slot, at::kCPU);
     const checkpoint::FullTensors full = AdaptedWeights(c);
     const std::string timm = std::string(output) + "/formula/" + c.name + "/timm";
-    const weights::ModelConfig config = ConfigOf(c.shape);
+    const weights::ModelConfig config = CaseConfigOf(c.shape);
     ASSERT_TRUE(checkpoint::ExportModel(timm, vit.parameters(), full, config).ok());
     const auto json = weights::HuggingFaceConfigJson(config);
     const std::string hf = std::string(output) + "/formula/" + c.name + "/hf";

@@ -202,11 +202,21 @@ class BatchLoader::Impl {
     Batch batch = {.step = step, .data_epoch = order_->DataEpochOf(first)};
     for (uint64_t position = first; position < first + global_batch; ++position) {
       const uint32_t sample = order_->IndexAt(position);
-      const float weight = WeightOf(samples_[sample]);
-      batch.global_weight_sum += weight;
-      if (position >= slice.first && position < slice.first + slice.count) {
-        Append(batch, position, sample, weight);
+      const bool own = position >= slice.first && position < slice.first + slice.count;
+      float weight = WeightOf(samples_[sample]);
+      if (options_.mix.active()) {
+        const Mix mix = MixOf(position);
+        const Sample& partner = samples_[order_->IndexAt(mix.partner)];
+        const float partner_weight = (1 - mix.share) * WeightOf(partner);
+        weight *= mix.share;
+        batch.global_weight_sum += partner_weight;
+        if (own) {
+          batch.partner_labels.push_back(partner.label);
+          batch.partner_weights.push_back(partner_weight);
+        }
       }
+      batch.global_weight_sum += weight;
+      if (own) Append(batch, position, sample, weight);
     }
     batch.pixels = pool_.Take(batch.size() * pixels_per_image());
     return batch;
@@ -233,9 +243,30 @@ class BatchLoader::Impl {
                     StageTimes& times) {
     float* out = batch.pixels.data() + item * pixels_per_image();
     const uint32_t sample = batch.samples[item];
-    return plan_.training ? pipeline_.Training(sample, options_.seed, batch.positions[item],
-                                               workspace, times, out)
-                          : pipeline_.Evaluation(sample, workspace, times, out);
+    if (!plan_.training) return pipeline_.Evaluation(sample, workspace, times, out);
+    const uint64_t position = batch.positions[item];
+    const absl::Status own =
+        pipeline_.Training(sample, options_.seed, position, workspace, times, out);
+    return own.ok() && options_.mix.active() ? MixInto(position, workspace, times, out) : own;
+  }
+
+  Mix MixOf(uint64_t position) const {
+    return MixAt(options_.mix, options_.seed, position, options_.global_batch,
+                 options_.transform.image_size);
+  }
+
+  /// The partner is prepared here as well as on its own replica: mixing needs no communication.
+  absl::Status MixInto(uint64_t position, ImagePipeline::Workspace& workspace, StageTimes& times,
+                       float* out) {
+    const Mix mix = MixOf(position);
+    if (mix.partner == position) return absl::OkStatus();
+    std::vector<float> partner(pixels_per_image());
+    const absl::Status prepared =
+        pipeline_.Training(order_->IndexAt(mix.partner), options_.seed, mix.partner, workspace,
+                           times, partner.data());
+    if (!prepared.ok()) return prepared;
+    MixPixels(mix, partner.data(), options_.transform.channels, options_.transform.image_size, out);
+    return absl::OkStatus();
   }
 
   bool WaitUnlessStopped() {
@@ -313,6 +344,8 @@ LoaderOptions MakeLoaderOptions(const v1::JobSpec& spec, const Dataset& dataset,
   options.global_batch = spec.training().global_batch();
   if (split == Split::kTrain) {
     options.transform.augment = spec.data().augment();
+    options.mix = {.mixup_alpha = spec.training().mixup_alpha(),
+                   .cutmix_alpha = spec.training().cutmix_alpha()};
     options.class_weights = dataset.ClassWeights(spec.training().class_weights());
   }
   // A rank's cache is shared out between its two loaders by their images.

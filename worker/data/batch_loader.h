@@ -8,6 +8,7 @@
 
 #include "worker/data/dataset.h"
 #include "worker/data/image_pipeline.h"
+#include "worker/data/mix.h"
 #include "worker/data/order.h"
 #include "worker/data/pixel_pool.h"
 #include "worker/data/transform.h"
@@ -16,6 +17,8 @@ namespace tundish::data {
 
 struct LoaderOptions {
   TransformOptions transform;
+  /// Training only.
+  MixOptions mix;
   /// training.seed: order and augmentation.
   uint64_t seed = 0;
   /// Samples per step over all replicas, ≥ 1. Evaluation: largest batch of one rank.
@@ -64,9 +67,13 @@ struct Batch {
   std::vector<int64_t> labels;
   /// Sample weight × class weight; evaluation: 1.
   std::vector<float> weights;
-  /// Sum of the weights over the whole *global* batch in position order (double, then the same on
-  /// every rank): the divisor of the loss, known without communication. Evaluation: over this
-  /// batch.
+  /// Of the images mixed in; empty without mixing. A mixed sample's weight is shared out by the
+  /// shares of the two images, each times its own weight: `weights` holds the first's part.
+  std::vector<int64_t> partner_labels;
+  std::vector<float> partner_weights;
+  /// Sum of the weights, partners' included, over the whole *global* batch in position order
+  /// (double, then the same on every rank): the divisor of the loss, known without communication.
+  /// Evaluation: over this batch.
   double global_weight_sum = 0;
   /// [size(), channels, image_size, image_size], contiguous.
   PixelBuffer pixels;

@@ -10,6 +10,7 @@ namespace tundish::data {
 enum class Purpose : uint32_t {
   kSampleOrder = 1,
   kAugmentation = 2,
+  kMix = 20,
 };
 
 /// The random numbers of one (seed, purpose, position): e.g. all the draws that augment the sample

@@ -272,7 +272,8 @@ absl::StatusOr<ModelConfig> ParseTimmConfig(std::string_view text) {
   FieldReader arguments(top.OptionalObject("model_args"));
   FieldReader own(top.OptionalObject("tundish"));
   ModelConfig config;
-  if (top.status().ok()) {
+  // Our own files name any architecture; their model_args are complete.
+  if (top.status().ok() && !json->contains("tundish")) {
     if (absl::Status named = ReadArchitecture(architecture, config);
         !named.ok() && !json->contains("model_args")) {
       return named;

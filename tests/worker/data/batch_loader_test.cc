@@ -116,6 +116,50 @@ TEST_F(BatchLoaderTest, SlicesOfReplicasAreTheGlobalBatch) {
   }
 }
 
+TEST_F(BatchLoaderTest, MixesWithImagesOfOtherReplicasWithoutChangingAnything) {
+  options_.mix = {.mixup_alpha = 1, .cutmix_alpha = 1};
+  options_.class_weights = {1, 3};
+  const std::vector<Batch> whole = Train(options_, 0, 6);
+  LoaderOptions plain = options_;
+  plain.mix = {};
+  const std::vector<Batch> unmixed = Train(plain, 0, 6);
+  for (size_t step = 0; step < whole.size(); ++step) {
+    const Batch& batch = whole[step];
+    EXPECT_FALSE(std::ranges::equal(batch.pixels, unmixed[step].pixels));
+    EXPECT_TRUE(unmixed[step].partner_labels.empty());
+    double sum = 0;
+    for (uint32_t i = 0; i < batch.size(); ++i) {
+      const Mix mix = MixAt(options_.mix, options_.seed, batch.positions[i], 4, 8);
+      const size_t other = mix.partner - step * 4;
+      EXPECT_EQ(batch.labels[i], unmixed[step].labels[i]);
+      EXPECT_EQ(batch.partner_labels[i], unmixed[step].labels[other]);
+      EXPECT_FLOAT_EQ(batch.weights[i], mix.share * unmixed[step].weights[i]);
+      EXPECT_FLOAT_EQ(batch.partner_weights[i], (1 - mix.share) * unmixed[step].weights[other]);
+      sum += batch.weights[i] + batch.partner_weights[i];
+    }
+    EXPECT_NEAR(batch.global_weight_sum, sum, 1e-6);
+  }
+  for (const uint32_t degree : {2U, 3U}) {
+    for (size_t step = 0; step < whole.size(); ++step) {
+      Batch joined;
+      std::vector<float> pixels;
+      for (uint32_t dp = 0; dp < degree; ++dp) {
+        const Batch part = Train(options_, 0, 6, dp, degree).at(step);
+        EXPECT_EQ(part.global_weight_sum, whole[step].global_weight_sum);
+        const auto join = [](auto& all, const auto& more) {
+          all.insert(all.end(), more.begin(), more.end());
+        };
+        join(pixels, part.pixels);
+        join(joined.partner_labels, part.partner_labels);
+        join(joined.partner_weights, part.partner_weights);
+      }
+      EXPECT_TRUE(std::ranges::equal(pixels, whole[step].pixels));
+      EXPECT_EQ(joined.partner_labels, whole[step].partner_labels);
+      EXPECT_EQ(joined.partner_weights, whole[step].partner_weights);
+    }
+  }
+}
+
 // Cases 13 and 19: stopped in the middle of a pass and resumed, the stream goes on.
 TEST_F(BatchLoaderTest, ResumesAnywhere) {
   const std::vector<Batch> whole = Train(options_, 0, 12);
@@ -274,17 +318,20 @@ TEST_F(BatchLoaderTest, OptionsComeFromTheSpec) {
   spec.mutable_training()->set_global_batch(9);
   spec.mutable_training()->set_seed(77);
   spec.mutable_training()->set_class_weights(v1::INVERSE);
+  spec.mutable_training()->set_mixup_alpha(0.5F);
   const LoaderOptions train = MakeLoaderOptions(spec, *dataset_, Split::kTrain);
   EXPECT_EQ(train.transform.image_size, 32);
   EXPECT_TRUE(train.transform.augment.vertical_flip());
   EXPECT_EQ(train.transform.mean, std::vector<float>{0.25F});
   EXPECT_EQ(train.seed, 77U);
   EXPECT_EQ(train.global_batch, 9U);
+  EXPECT_EQ(train.mix.mixup_alpha, 0.5);
   EXPECT_EQ(train.class_weights, dataset_->ClassWeights(v1::INVERSE));
   EXPECT_EQ(train.cache_bytes, 1100U);
   const LoaderOptions evaluation = MakeLoaderOptions(spec, *dataset_, Split::kValidation);
   EXPECT_FALSE(evaluation.transform.augment.vertical_flip());
   EXPECT_TRUE(evaluation.class_weights.empty());
+  EXPECT_FALSE(evaluation.mix.active());
   EXPECT_EQ(evaluation.cache_bytes, 700U);
 }
 
