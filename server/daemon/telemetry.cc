@@ -17,6 +17,7 @@ enum Metric : size_t {
   kStep,
   kLearningRate,
   kStepSeconds,
+  kDataWait,
   kIncidents,
   kRecoverySeconds,
   kNodeDevices,
@@ -37,6 +38,8 @@ std::vector<metrics::Definition> Table() {
       {Kind::kGauge, "tundish_job_step", "Steps committed by every rank.", job},
       {Kind::kGauge, "tundish_job_learning_rate", "Learning rate of the last step.", job},
       {Kind::kGauge, "tundish_job_step_seconds", "Slowest rank's wall time of the last step.", job},
+      {Kind::kGauge, "tundish_job_data_wait_ratio",
+       "Largest share of the last step's time that a rank waited for data.", job},
       {Kind::kCounter, "tundish_incidents_total", "Failures recovered from, by cause.", {"cause"}},
       {Kind::kHistogram,
        "tundish_recovery_seconds",
@@ -95,6 +98,12 @@ void Telemetry::ShowPoint(const jobs::Job& job, const v1::MetricPoint& point) {
   if (point.step_seconds() > 0) {  // a step committed at a cut has no time
     metrics_.Set(kStepSeconds, point.step_seconds(), labels);
     metrics_.Set(kImagesPerSecond, point.images_per_second(), labels);
+    double wait_ratio = 0;
+    for (const v1::RankStepTime& rank : point.ranks()) {
+      if (rank.step_seconds() <= 0) continue;
+      wait_ratio = std::max(wait_ratio, rank.data_wait_seconds() / rank.step_seconds());
+    }
+    metrics_.Set(kDataWait, wait_ratio, labels);
   }
   shown_.try_emplace(job.id(), std::chrono::steady_clock::time_point::max());
 }

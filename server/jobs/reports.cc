@@ -1,6 +1,8 @@
 #include "server/jobs/reports.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -19,9 +21,29 @@ namespace {
 
 constexpr size_t kMaxLogText = 8 << 10;
 
+void WarnOfDataWait(Job& job, const Member& member, const v1::DataWait& wait, Context& context) {
+  static const std::map<std::string, std::string, std::less<>> kAdvice = {
+      {"reading", "reading files takes longest: use a faster disk or store, or a larger cache"},
+      {"decoding", "decoding takes longest: use more cores or smaller files, or a larger cache"},
+      {"augmenting", "augmentation takes longest: use more cores or fewer augmentations"},
+      {"bursts", "its decode threads idle in between: something else holds the files up at times"}};
+  const auto advice = kAdvice.find(wait.bottleneck());
+  if (advice == kAdvice.end()) return;
+  v1::JobEvent event;
+  event.set_type("data_wait");
+  event.set_reason(advice->first);
+  event.set_message(fmt::format(
+      "rank dp={} tp={} on {} waited for data {:.1f} % of {} steps with {} decode threads; {}",
+      member.dp, member.tp, member.node, 100 * wait.share(), wait.steps(), wait.threads(),
+      advice->second));
+  Emit(job, std::move(event), context.now, context.changes);
+}
+
 void OnStepDone(Job& job, Member& member, const v1::RankReport& report, Context& context) {
   const uint32_t step = report.step().step();
   if (!Counts(job, report.job_epoch(), step + 1)) return;
+  if (report.step().has_data_wait())
+    WarnOfDataWait(job, member, report.step().data_wait(), context);
   FileStep(job, job.SlotOf(member), report);
   if (report.job_epoch() == job.record.job_epoch()) {
     member.step = std::max(member.step, step + 1);

@@ -125,6 +125,10 @@ void StepRunner::Run(data::BatchLoader& loader) {
   *done.mutable_time() = time_;
   const uint64_t memory_bytes = backend_.Memory().used_bytes;
   done.set_memory_bytes(memory_bytes);
+  if (std::optional<v1::DataWait> wait =
+          wait_monitor_.OnStep(time_.data_wait_seconds(), time_.step_seconds(), loader.stats())) {
+    *done.mutable_data_wait() = *std::move(wait);
+  }
   events_.OnStepDone(done);
   if (done.skipped() && place_.dp == 0 && place_.tp == 0) {
     events_.OnNotice(SkipNotice(done, first_bad));

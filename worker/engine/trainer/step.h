@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "worker/data/batch_loader.h"
+#include "worker/data/wait_monitor.h"
 #include "worker/engine/device/backend.h"
 #include "worker/engine/trainer/arrangement.h"
 #include "worker/engine/trainer/events.h"
@@ -59,6 +60,7 @@ class StepRunner {
   std::unique_ptr<GradientReducer> reducer_;  // Null for one replica.
   Inspector inspector_;
   bool yield_agreed_ = false;
+  data::WaitMonitor wait_monitor_;
   v1::RankStepTime time_;
   std::chrono::steady_clock::time_point step_start_;
   std::chrono::steady_clock::time_point lap_start_;
