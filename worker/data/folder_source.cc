@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <fcntl.h>
 #include <filesystem>
 #include <system_error>
+#include <unistd.h>
 
 #include <absl/status/status.h>
 #include <fmt/core.h>
 
+#include "worker/data/data_roots.h"
 #include "worker/data/source.h"
 
 namespace tundish::data {
@@ -113,6 +116,14 @@ absl::Status AddClasses(const fs::path& root, const std::string& prefix,
 absl::StatusOr<Listing> ListFolder(const std::string& folder) {
   const fs::path root(folder);
   std::error_code error;
+  // Files are opened beneath the roots one by one; this also keeps names outside them from view.
+  const absl::StatusOr<int> admitted = DataRoots::OfProcess().Open(folder, O_DIRECTORY);
+  if (admitted.ok()) {
+    close(*admitted);
+  } else if (absl::IsPermissionDenied(admitted.status())) {
+    return absl::PermissionDeniedError(
+        fmt::format("data.folder '{}' {}", folder, std::string(admitted.status().message())));
+  }
   if (!fs::is_directory(root, error)) {
     return absl::NotFoundError(
         fmt::format("data.folder '{}' {}; expected a folder with one sub-folder per class", folder,

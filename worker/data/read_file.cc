@@ -1,12 +1,12 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <system_error>
 #include <unistd.h>
 
 #include <absl/status/status.h>
 #include <fmt/core.h>
 
+#include "worker/data/data_roots.h"
 #include "worker/data/decode.h"
 
 namespace tundish::data {
@@ -26,29 +26,13 @@ class FileDescriptor {
   int fd_;
 };
 
-absl::Status StatusOfErrno(std::string_view action, int error) {
-  const std::string message = fmt::format("{}: {}", action, std::generic_category().message(error));
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-    case ELOOP:
-      return absl::NotFoundError(message);
-    case EACCES:
-    case EPERM:
-      return absl::PermissionDeniedError(message);
-    case ENAMETOOLONG:
-      return absl::InvalidArgumentError(message);
-    default:
-      return absl::UnavailableError(message);
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   // Without O_NONBLOCK the open of a FIFO would wait for a writer.
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return StatusOfErrno("cannot open", errno);
+  const absl::StatusOr<int> opened = DataRoots::OfProcess().Open(path, O_NONBLOCK);
+  if (!opened.ok()) return opened.status();
+  const FileDescriptor file(*opened);
   struct stat status;
   if (fstat(file.get(), &status) != 0) return StatusOfErrno("cannot stat", errno);
   if (!S_ISREG(status.st_mode)) return absl::InvalidArgumentError("not a regular file");
