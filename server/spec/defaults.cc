@@ -14,6 +14,10 @@ void FillData(v1::DataSpec& data) {
   if (data.augment().min_crop_area() == 0) data.mutable_augment()->set_min_crop_area(1);
   if (data.mean().empty()) data.add_mean(0.5f);
   if (data.std().empty()) data.add_std(0.5f);
+  if (data.sampling() == v1::SAMPLING_UNSPECIFIED) data.set_sampling(v1::UNIFORM);
+  if (data.repeats() == 0) data.set_repeats(1);
+  if (!data.has_crop_fraction()) data.set_crop_fraction(1);
+  if (data.interpolation() == v1::INTERPOLATION_UNSPECIFIED) data.set_interpolation(v1::BILINEAR);
   if (!data.has_cache_bytes()) data.set_cache_bytes(std::uint64_t{256} << 20);
 }
 

@@ -83,6 +83,15 @@ void CheckData(FieldChecks& checks, const v1::DataSpec& data, int channels) {
   checks.Range("data.augment.min_crop_area", data.augment().min_crop_area(), 0.01f, 1.0f);
   checks.Range("data.augment.brightness", data.augment().brightness(), 0.0f, 0.9f);
   checks.Range("data.augment.contrast", data.augment().contrast(), 0.0f, 0.9f);
+  checks.Range("data.augment.saturation", data.augment().saturation(), 0.0f, 0.9f);
+  checks.Range("data.augment.grey_probability", data.augment().grey_probability(), 0.0f, 1.0f);
+  checks.Range("data.augment.stretch_probability", data.augment().stretch_probability(), 0.0f,
+               1.0f);
+  checks.Range("data.augment.erase_probability", data.augment().erase_probability(), 0.0f, 1.0f);
+  checks.Known("data.sampling", data.sampling());
+  checks.Range("data.repeats", data.repeats(), 1u, 16u);
+  checks.Range("data.crop_fraction", data.crop_fraction(), 0.1, 1.0);
+  checks.Known("data.interpolation", data.interpolation());
   CheckChannels(checks, data, channels);
 }
 

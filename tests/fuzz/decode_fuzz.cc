@@ -19,5 +19,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     TUNDISH_CHECK(int64_t{image->width} * image->height <= kMaxPixels);
     TUNDISH_CHECK(image->pixels.size() == image->row_bytes() * image->height);
   }
+  Region region;
+  const auto part =
+      DecodePart(bytes, {.keep_grey = true, .max_pixels = kMaxPixels}, [&](const ImageInfo& info) {
+        const int denominator = info.reducible ? 2 : 1;
+        const int width = info.reduced_width(denominator);
+        const int height = info.reduced_height(denominator);
+        region = {.left = width / 4,
+                  .top = height / 3,
+                  .width = (width + 1) / 2,
+                  .height = (height + 1) / 2};
+        return View{denominator, region};
+      });
+  if (part.ok()) TUNDISH_CHECK(part->covers(region));
   return 0;
 }

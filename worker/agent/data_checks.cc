@@ -25,6 +25,25 @@ constexpr size_t kLogTailBytes = 1024;
 /// A report names at most 1000 files; no honest one comes near this.
 constexpr uintmax_t kResultBoundBytes = 16 << 20;
 
+/// Processes the kernel has ended for want of memory since the host started.
+uint64_t OutOfMemoryKills() {
+  std::ifstream statistics("/proc/vmstat");
+  std::string name;
+  for (uint64_t count = 0; statistics >> name >> count;) {
+    if (name == "oom_kill") return count;
+  }
+  return 0;
+}
+
+/// No decoder raises SIGKILL: it comes from outside the process.
+std::string DescribeKill(bool memory_ran_out) {
+  return memory_ran_out
+             ? "was killed (signal 9) while the kernel ended processes for want of memory; free "
+               "memory on the host or raise its limit"
+             : "was killed (signal 9) from outside: by an operator, a supervisor or a limit of the "
+               "host; no image is to blame";
+}
+
 }  // namespace
 
 struct DataChecks::Check {
@@ -34,6 +53,8 @@ struct DataChecks::Check {
   asio::steady_timer limit;
   bool over_limit = false;
   std::unique_ptr<process::Process> process;
+  /// Of the host, when the check began.
+  uint64_t memory_kills_before = 0;
 };
 
 DataChecks::DataChecks(asio::io_context& io, Options options, OnResult on_result)
@@ -85,11 +106,13 @@ void DataChecks::Start(v1::RunTask task) {
   const process::Command command{
       .program = options_.command.front(),
       .arguments = {options_.command.begin() + 1, options_.command.end()},
-      .environment = process::InheritedEnvironment({"PATH", "LANG", "LC_*", "ASAN_*", "UBSAN_*"}),
+      .environment = process::InheritedEnvironment(
+          {"PATH", "LANG", "LC_*", "ASAN_*", "UBSAN_*", "TUNDISH_DATA_ROOTS"}),
       .stdin_file = spec,
       .stdout_file = FileOf(id, ".result"),
       .stderr_file = FileOf(id, ".log")};
   auto check = std::make_unique<Check>(io_, task);
+  check->memory_kills_before = OutOfMemoryKills();
   auto process = process::Process::Start(
       io_.get_executor(), command, [this, id](const process::Exit& exit) { OnExit(id, exit); });
   if (!process.ok()) {
@@ -129,7 +152,8 @@ v1::TaskResult DataChecks::ReadResult(const Check& check, const process::Exit& e
     return result;
   }
   const std::string end =
-      exit.signal > 0
+      exit.signal == SIGKILL ? DescribeKill(OutOfMemoryKills() > check.memory_kills_before)
+      : exit.signal > 0
           ? fmt::format(
                 "was ended by signal {}; an image of the data set is likely damaged in a way "
                 "that a decoder does not survive",

@@ -66,7 +66,8 @@ class BatchLoader::Impl {
     TUNDISH_CHECK(options_.class_weights.empty() ||
                   options_.class_weights.size() == dataset.classes().size());
     if (!samples_.empty()) {
-      order_.emplace(options_.seed, static_cast<uint32_t>(samples_.size()));
+      order_.emplace(options_.seed, static_cast<uint32_t>(samples_.size()),
+                     std::exchange(options_.sampling_weights, {}), options_.repeats);
     }
   }
 
@@ -184,8 +185,8 @@ class BatchLoader::Impl {
   }
 
   float WeightOf(const Sample& sample) const {
-    return options_.class_weights.empty() ? sample.weight
-                                          : sample.weight * options_.class_weights[sample.label];
+    const float weight = options_.loss_uses_sample_weights ? sample.weight : 1.0F;
+    return options_.class_weights.empty() ? weight : weight * options_.class_weights[sample.label];
   }
 
   void Append(Batch& batch, uint64_t position, uint32_t sample, float weight) const {
@@ -275,7 +276,7 @@ class BatchLoader::Impl {
   }
 
   const std::vector<Sample>& samples_;  // The dataset's, which outlives the loader.
-  const LoaderOptions options_;
+  LoaderOptions options_;               // Fixed once the constructor is done.
   std::optional<SampleOrder> order_;
   ImagePipeline pipeline_;
   PixelPool pool_;
@@ -340,6 +341,10 @@ LoaderOptions MakeLoaderOptions(const v1::JobSpec& spec, const Dataset& dataset,
   options.transform.channels = spec.model().channels();
   options.transform.mean.assign(spec.data().mean().begin(), spec.data().mean().end());
   options.transform.std_dev.assign(spec.data().std().begin(), spec.data().std().end());
+  if (spec.data().interpolation() == v1::BICUBIC) options.transform.filter = Filter::kBicubic;
+  if (spec.data().has_crop_fraction()) {
+    options.transform.crop_fraction = spec.data().crop_fraction();
+  }
   options.seed = spec.training().seed();
   options.global_batch = spec.training().global_batch();
   if (split == Split::kTrain) {
@@ -347,6 +352,9 @@ LoaderOptions MakeLoaderOptions(const v1::JobSpec& spec, const Dataset& dataset,
     options.mix = {.mixup_alpha = spec.training().mixup_alpha(),
                    .cutmix_alpha = spec.training().cutmix_alpha()};
     options.class_weights = dataset.ClassWeights(spec.training().class_weights());
+    options.sampling_weights = dataset.SamplingWeights(spec.data().sampling());
+    options.loss_uses_sample_weights = spec.data().sampling() != v1::WEIGHTED;
+    options.repeats = std::max(1U, spec.data().repeats());
   }
   // A rank's cache is shared out between its two loaders by their images.
   const uint64_t cache_bytes =

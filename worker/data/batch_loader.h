@@ -23,6 +23,11 @@ struct LoaderOptions {
   uint64_t seed = 0;
   /// Samples per step over all replicas, ≥ 1. Evaluation: largest batch of one rank.
   uint32_t global_batch = 1;
+  /// See SampleOrder.
+  std::vector<double> sampling_weights;
+  uint32_t repeats = 1;
+  /// False: the loss takes samples as if their weight were 1 (it decides how often they come).
+  bool loss_uses_sample_weights = true;
   /// Multiplies each sample's weight by its class's; empty: 1. Else one per class.
   std::vector<float> class_weights;
   /// Decoded images kept in memory, bytes; 0: none.

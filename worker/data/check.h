@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include <absl/status/statusor.h>
 
 #include "tundish/v1/job.pb.h"
@@ -10,9 +12,13 @@ namespace tundish::data {
 /// the listed ones.
 inline constexpr uint32_t kMaxBadFiles = 1000;
 
+/// BadFile.kind of a reason that ReadFile or DecodeImage gave.
+std::string_view BadFileKind(std::string_view reason);
+
 /// Reads and decodes every image of `spec.data` once, with `threads` ≥ 1 threads, and reports what
-/// is there: classes, counts, the manifest hash (without the files left out), bad files by name and
-/// reason, contents that occur in both splits, warnings. `spec` is resolved (defaults filled in).
+/// is there: classes, counts, the manifest hash (without the files left out), bad files by name,
+/// kind and reason, formats, sizes, contents that occur in both splits, warnings. `spec` is
+/// resolved (defaults filled in).
 ///
 /// Errors: those of Dataset::Scan; InvalidArgument when a file is bad under policy FAIL (names the
 /// first ones and how many), when SKIP leaves out more than max_bad_fraction or kMaxBadFiles, or

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -34,7 +35,7 @@ std::string Where(const Entry& entry) {
 
 }  // namespace
 
-bool IsHeldOut(uint64_t split_seed, std::string_view key, double validation_fraction) {
+double SplitHash(uint64_t split_seed, std::string_view key) {
   Sha256 sha;
   sha.AddField("tundish split 1");
   sha.AddNumber(split_seed);
@@ -43,7 +44,7 @@ bool IsHeldOut(uint64_t split_seed, std::string_view key, double validation_frac
   uint64_t bits = 0;
   for (int i = 0; i < 8; ++i) bits = bits << 8 | digest[i];
   // 53 bits, so that the conversion is exact and equal everywhere.
-  return static_cast<double>(bits >> 11) * 0x1p-53 < validation_fraction;
+  return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
 /// Turns a listing into a Dataset, step by step; each step leaves one clear error.
@@ -66,6 +67,8 @@ class DatasetBuilder {
   }
 
  private:
+  using Key = std::pair<double, std::string>;
+
   absl::Status CheckNames() {
     const auto& entries = listing_.entries;
     if (entries.empty()) {
@@ -130,10 +133,68 @@ class DatasetBuilder {
         continue;
       }
       const std::string& key = entry.group.empty() ? entry.name : entry.group;
-      const bool held_out = IsHeldOut(spec_.split_seed(), key, fraction);
-      entry.split = held_out ? Split::kValidation : Split::kTrain;
+      const double hash = SplitHash(spec_.split_seed(), key);
+      entry.split = hash < fraction ? Split::kValidation : Split::kTrain;
+      Unit& unit = hashed_[{hash, key}];
+      unit.split = *entry.split;
+      unit.entries.push_back(&entry);
     }
+    if (fraction > 0) FillSmallClasses();
     return absl::OkStatus();
+  }
+
+  /// Images that the hash moves together: a group, or one image.
+  struct Unit {
+    Split split = Split::kTrain;
+    std::vector<Entry*> entries;
+  };
+
+  /// Images per class in a split.
+  std::vector<uint32_t> Count(Split split) const {
+    std::vector<uint32_t> counts(dataset_.classes_.size());
+    for (const Entry& entry : listing_.entries) {
+      counts[index_of_.at(entry.label)] += entry.split == split ? 1 : 0;
+    }
+    return counts;
+  }
+
+  void FillSmallClasses() {
+    std::vector<std::pair<const Key, Unit>*> by_hash;
+    for (auto& unit : hashed_) by_hash.push_back(&unit);
+    for (const Split lacking : {Split::kValidation, Split::kTrain}) {
+      std::vector<uint32_t> have = Count(lacking);
+      std::vector<uint32_t> source =
+          Count(lacking == Split::kTrain ? Split::kValidation : Split::kTrain);
+      for (size_t label = 0; label < have.size(); ++label) {
+        if (have[label] == 0 && source[label] > 0) MoveOne(label, lacking, by_hash, have, source);
+      }
+      std::ranges::reverse(by_hash);  // Training takes the highest.
+    }
+  }
+
+  /// Moves the first unit of the class to the split that lacks the class, if every class it holds
+  /// keeps an image where it was.
+  void MoveOne(size_t label, Split to, const std::vector<std::pair<const Key, Unit>*>& by_hash,
+               std::vector<uint32_t>& have, std::vector<uint32_t>& source) {
+    for (auto* const candidate : by_hash) {
+      Unit& unit = candidate->second;
+      if (unit.split == to) continue;
+      std::unordered_map<size_t, uint32_t> holds;
+      for (const Entry* entry : unit.entries) ++holds[index_of_.at(entry->label)];
+      const bool leaves_some = std::ranges::all_of(
+          holds, [&](const auto& held) { return source[held.first] > held.second; });
+      if (!holds.contains(label) || !leaves_some) continue;
+      unit.split = to;
+      for (Entry* entry : unit.entries) entry->split = to;
+      for (const auto& [held, count] : holds) {
+        have[held] += count;
+        source[held] -= count;
+      }
+      dataset_.warnings_.push_back(fmt::format(
+          "chance left class '{}' out of {}; '{}' was put there instead", dataset_.classes_[label],
+          to == Split::kTrain ? "training" : "validation", candidate->first.second));
+      return;
+    }
   }
 
   absl::Status FillSamples() {
@@ -202,6 +263,8 @@ class DatasetBuilder {
   Listing listing_;
   Dataset dataset_;
   std::unordered_map<std::string, int32_t> index_of_;
+  /// Units whose split the hash decides, by (hash, key).
+  std::map<Key, Unit> hashed_;
 };
 
 absl::StatusOr<Dataset> Dataset::Scan(const v1::DataSpec& spec,
@@ -232,6 +295,20 @@ std::vector<float> Dataset::ClassWeights(v1::ClassWeighting weighting) const {
     // Sum over classes of count · weight is then `samples`: mean 1.
     if (weighting == v1::SQRT_INVERSE) weight = samples / (std::sqrt(count) * sum_of_roots);
     weights.push_back(static_cast<float>(weight));
+  }
+  return weights;
+}
+
+std::vector<double> Dataset::SamplingWeights(v1::Sampling sampling) const {
+  std::vector<double> weights;
+  if (sampling == v1::SAMPLING_UNSPECIFIED || sampling == v1::UNIFORM) return weights;
+  const std::vector<uint32_t> counts = ClassCounts(Split::kTrain);
+  for (const Sample& sample : train_) {
+    const double count = counts[sample.label];
+    double weight = sample.weight;
+    if (sampling == v1::CLASS_BALANCED) weight = 1 / count;
+    if (sampling == v1::CLASS_SQRT) weight = 1 / std::sqrt(count);
+    weights.push_back(weight);
   }
   return weights;
 }

@@ -38,6 +38,15 @@ struct Sample {
 /// that image alone: adding or removing others never moves it, a group never straddles, and each
 /// class gets its share in expectation, with the same threshold for every class (a threshold per
 /// class would tear groups that hold several classes apart).
+///
+/// A small class may get nothing that way. Then the image (or group) of it with the lowest hash is
+/// held out, too, unless that would take the last training image of some class; and a class that is
+/// held out whole gives the one with the highest hash to training. Each such choice is a warning.
+/// No rule can both do that and never move an image, for one that never does looks at each image
+/// alone. What this one may do when images are added to a class that had none held out by its hash:
+/// give a held-out image back to training, as a new one with a lower hash takes its place. It
+/// never moves a training image to validation, where it would flatter a model that has seen it
+/// (images in groups of several classes apart).
 class Dataset {
  public:
   /// Lists the source of `spec` (validated: exactly one source, absolute path, fraction in range).
@@ -63,6 +72,8 @@ class Dataset {
   std::vector<uint32_t> ClassCounts(Split split) const;
   /// Loss weight per class from the training counts, as v1::ClassWeighting defines them.
   std::vector<float> ClassWeights(v1::ClassWeighting weighting) const;
+  /// How often each training image is to be seen, relative to the others; empty for UNIFORM.
+  std::vector<double> SamplingWeights(v1::Sampling sampling) const;
   /// Lower-case hex SHA-256 over classes and every sample's name, label, split and weight; not over
   /// file contents, and not over where the source lies, so that hosts with other mounts agree.
   const std::string& ManifestHash() const { return manifest_hash_; }
@@ -80,7 +91,7 @@ class Dataset {
   std::vector<std::string> warnings_;
 };
 
-/// True when an image with this split key (group, else name) is held out; see Dataset.
-bool IsHeldOut(uint64_t split_seed, std::string_view key, double validation_fraction);
+/// Hash of a split key (group, else name) in [0, 1); below validation_fraction it is held out.
+double SplitHash(uint64_t split_seed, std::string_view key);
 
 }  // namespace tundish::data

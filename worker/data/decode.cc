@@ -34,16 +34,12 @@ absl::StatusOr<ImagePart> DecodeThenChoose(DecodeWhole decode, std::string_view 
 absl::StatusOr<ImagePart> DecodeByContent(std::string_view bytes, const DecodeOptions& options,
                                           ChooseView choose) {
   if (bytes.empty()) return absl::InvalidArgumentError("empty file");
-  if (bytes.starts_with("\xFF\xD8\xFF"sv)) return DecodeJpeg(bytes, options, choose);
-  if (bytes.starts_with("\x89PNG\r\n\x1A\n"sv)) return DecodePng(bytes, options, choose);
-  if (bytes.starts_with("II*\0"sv) || bytes.starts_with("MM\0*"sv) ||
-      bytes.starts_with("II+\0"sv) || bytes.starts_with("MM\0+"sv)) {
-    return DecodeThenChoose(DecodeTiff, bytes, options, choose);
-  }
-  if (bytes.starts_with("RIFF"sv) && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP"sv) {
-    return DecodeThenChoose(DecodeWebp, bytes, options, choose);
-  }
-  if (bytes.starts_with("BM"sv)) return DecodeThenChoose(DecodeBmp, bytes, options, choose);
+  const std::string_view format = ImageFormat(bytes);
+  if (format == "JPEG") return DecodeJpeg(bytes, options, choose);
+  if (format == "PNG") return DecodePng(bytes, options, choose);
+  if (format == "TIFF") return DecodeThenChoose(DecodeTiff, bytes, options, choose);
+  if (format == "WebP") return DecodeThenChoose(DecodeWebp, bytes, options, choose);
+  if (format == "BMP") return DecodeThenChoose(DecodeBmp, bytes, options, choose);
   if (bytes.starts_with("GIF8"sv)) {
     return absl::InvalidArgumentError("a GIF; expected JPEG, PNG, BMP, TIFF or WebP");
   }
@@ -52,6 +48,17 @@ absl::StatusOr<ImagePart> DecodeByContent(std::string_view bytes, const DecodeOp
 }
 
 }  // namespace
+
+std::string_view ImageFormat(std::string_view bytes) {
+  if (bytes.starts_with("\xFF\xD8\xFF"sv)) return "JPEG";
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n"sv)) return "PNG";
+  for (const std::string_view start : {"II*\0"sv, "MM\0*"sv, "II+\0"sv, "MM\0+"sv}) {
+    if (bytes.starts_with(start)) return "TIFF";
+  }
+  if (bytes.starts_with("RIFF"sv) && bytes.substr(0, 12).ends_with("WEBP"sv)) return "WebP";
+  if (bytes.starts_with("BM"sv)) return "BMP";
+  return {};
+}
 
 absl::StatusOr<ImagePart> DecodePart(std::string_view bytes, const DecodeOptions& options,
                                      ChooseView choose) {

@@ -67,11 +67,16 @@ using ChooseView = absl::FunctionRef<View(const ImageInfo&)>;
 absl::StatusOr<ImagePart> DecodePart(std::string_view bytes, const DecodeOptions& options,
                                      ChooseView choose);
 
+/// "JPEG", "PNG", "TIFF", "WebP" or "BMP" as the content's first bytes say; empty for anything
+/// else.
+std::string_view ImageFormat(std::string_view bytes);
+
 /// Larger image files are refused.
 inline constexpr size_t kMaxFileBytes = size_t{1} << 28;
 
 /// The whole file. Errors: NotFound, PermissionDenied; InvalidArgument (not a regular file, larger
-/// than `max_bytes`); Unavailable for errors of the medium (EIO, ESTALE …), which may pass.
+/// than `max_bytes`); Unavailable for errors of the medium (EIO, ESTALE …), which may pass. Confined to
+/// DataRoots::OfProcess().
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes = kMaxFileBytes);
 
 }  // namespace tundish::data

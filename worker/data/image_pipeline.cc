@@ -142,9 +142,22 @@ absl::Status ImagePipeline::Cropped(uint32_t index, const Draws& draws, Workspac
   const int channels = pixels.image.channels;
   workspace.square.resize(static_cast<size_t>(size) * size * channels);
   workspace.resizer.Resize(pixels, box, size, size, options_.filter, workspace.square.data());
+  ChangeLevels(workspace.square.data(), channels, options_, draws);
   WritePixels(workspace.square.data(), channels, options_, &draws, out_chw);
   laps.To(times.transform);
   return absl::OkStatus();
+}
+
+void ImagePipeline::WriteSquare(const std::vector<uint8_t>& square, int channels,
+                                const Draws* draws, Workspace& workspace, float* out_chw) const {
+  const v1::AugmentSpec& augment = options_.augment;
+  const bool changes =
+      draws != nullptr && (augment.stretch_probability() > 0 || augment.grey_probability() > 0 ||
+                           augment.saturation() > 0);
+  if (!changes) return WritePixels(square.data(), channels, options_, draws, out_chw);
+  if (&square != &workspace.square) workspace.square = square;  // The cached one stays as it is.
+  ChangeLevels(workspace.square.data(), channels, options_, *draws);
+  WritePixels(workspace.square.data(), channels, options_, draws, out_chw);
 }
 
 absl::Status ImagePipeline::Centered(uint32_t index, double crop_fraction, const Draws* draws,
@@ -156,8 +169,8 @@ absl::Status ImagePipeline::Centered(uint32_t index, double crop_fraction, const
   // What is cached is the finished square: the same for every visit.
   if (const auto cached = cache_.Find(index, 1); cached != nullptr) {
     ++times.cached;
-    WritePixels(cached->part.image.pixels.data(), cached->part.image.channels, options_, draws,
-                out_chw);
+    const Image& square = cached->part.image;
+    WriteSquare(square.pixels, square.channels, draws, workspace, out_chw);
     laps.To(times.transform);
     return absl::OkStatus();
   }
@@ -180,16 +193,17 @@ absl::Status ImagePipeline::Centered(uint32_t index, double crop_fraction, const
   const auto resize = [&](std::vector<uint8_t>& out) {
     out.resize(square_bytes);
     workspace.resizer.Resize(*part, box, size, size, options_.filter, out.data());
-    WritePixels(out.data(), channels, options_, draws, out_chw);
   };
   if (cache_.Reserve(square_bytes)) {
     auto kept = std::make_shared<CachedImage>();
     Image square = {.width = size, .height = size, .channels = channels};
     resize(square.pixels);
+    WriteSquare(square.pixels, channels, draws, workspace, out_chw);
     kept->part = WholePart(std::move(square));
     cache_.Put(index, 1, std::move(kept), square_bytes);
   } else {
     resize(workspace.square);
+    WriteSquare(workspace.square, channels, draws, workspace, out_chw);
   }
   laps.To(times.transform);
   return absl::OkStatus();

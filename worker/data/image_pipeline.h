@@ -77,6 +77,8 @@ class ImagePipeline {
                        float* out_chw);
   absl::Status Centered(uint32_t index, double crop_fraction, const Draws* draws,
                         Workspace& workspace, StageTimes& times, float* out_chw);
+  void WriteSquare(const std::vector<uint8_t>& square, int channels, const Draws* draws,
+                   Workspace& workspace, float* out_chw) const;
   absl::StatusOr<std::string> Read(const Sample& sample) const;
   absl::StatusOr<ImagePart> Decode(const Sample& sample, std::string_view bytes,
                                    ChooseView choose) const;

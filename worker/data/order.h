@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tundish::data {
 
@@ -19,10 +20,20 @@ struct PositionRange {
 /// Permutation: a Feistel network with Philox as its round function over the smallest power of two
 /// ≥ n, walked until it falls below n (Black and Rogaway, "Ciphers with arbitrary finite domains",
 /// 2002). Constant memory, any position in about a microsecond. Immutable, so thread safe.
+///
+/// With weights a run of n positions holds each sample as often as its share of the weights says,
+/// rounded down or up: n evenly spaced points fall on the samples laid end to end, each as long as
+/// its weight, in an order shuffled once; the points move on from data epoch to data epoch by the
+/// golden ratio, so that what one epoch leaves out comes soon; and the permutation above spreads
+/// them over the epoch. Costs eight bytes per sample, held once.
+///
+/// With repeats r each sample of the sequence is given r times in a row, so a data epoch of n
+/// positions holds n / r of them and every r epochs hold all.
 class SampleOrder {
  public:
-  /// `samples` in [1, 2^31].
-  SampleOrder(uint64_t seed, uint32_t samples);
+  /// `samples` in [1, 2^31]; `weights` empty (all equal) or one > 0 per sample; `repeats` ≥ 1.
+  SampleOrder(uint64_t seed, uint32_t samples, const std::vector<double>& weights = {},
+              uint32_t repeats = 1);
 
   /// Sample index in [0, samples) at a global position.
   uint32_t IndexAt(uint64_t position) const;
@@ -31,10 +42,15 @@ class SampleOrder {
   uint32_t samples() const { return samples_; }
 
  private:
+  uint32_t Permute(uint32_t value, uint32_t data_epoch) const;
   uint32_t PermuteOnce(uint32_t value, uint32_t data_epoch) const;
+  uint32_t WeightedIndex(uint32_t slot, uint32_t data_epoch) const;
 
   uint64_t seed_;
   uint32_t samples_;
+  uint32_t repeats_;
+  /// Where the shuffled samples end on the line of weights; empty without weights.
+  std::vector<uint64_t> ends_;
   int low_bits_;
   int high_bits_;
 };

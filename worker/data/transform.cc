@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
+#include "worker/data/decoders.h"
 #include "worker/data/random.h"
 
 namespace tundish::data {
@@ -82,6 +83,55 @@ void WritePlane(const uint8_t* plane, int channels, int side, const Walk& walk,
   }
 }
 
+/// Zeroes (the mean) a rectangle of 2 % to a third of the area, twice as long as wide at most.
+void Erase(const Draws& draws, int size, int channels, float* out_chw) {
+  const double area = (0.02 + (1.0 / 3 - 0.02) * draws.erase_area) * size * size;
+  const double aspect = 0.5 + 1.5 * draws.erase_aspect;
+  const int wide = std::clamp(static_cast<int>(std::sqrt(area * aspect)), 1, size);
+  const int high = std::clamp(static_cast<int>(std::sqrt(area / aspect)), 1, size);
+  const auto left = static_cast<int>(draws.erase_across * static_cast<float>(size - wide + 1));
+  const auto top = static_cast<int>(draws.erase_down * static_cast<float>(size - high + 1));
+  for (int c = 0; c < channels; ++c) {
+    for (int y = top; y < top + high; ++y) {
+      std::fill_n(out_chw + (static_cast<ptrdiff_t>(c) * size + y) * size + left, wide, 0.0F);
+    }
+  }
+}
+
+/// Per channel: the levels below which and above which 1 % of the pixels lie become 0 and 255.
+void Stretch(uint8_t* square, size_t count, int channels) {
+  for (int c = 0; c < channels; ++c) {
+    std::array<size_t, 256> histogram{};
+    for (size_t i = 0; i < count; ++i) ++histogram[square[i * channels + c]];
+    const size_t cut = count / 100;
+    int low = 0;
+    int high = 255;
+    for (size_t below = histogram[0]; below <= cut && low < 255; below += histogram[++low]) {
+    }
+    for (size_t above = histogram[255]; above <= cut && high > 0; above += histogram[--high]) {
+    }
+    if (low >= high) continue;
+    std::array<uint8_t, 256> level;
+    for (int i = 0; i < 256; ++i) {
+      const int stretched = (2 * 255 * (i - low) + high - low) / (2 * (high - low));
+      level[i] = static_cast<uint8_t>(i <= low ? 0 : std::min(255, stretched));
+    }
+    for (size_t i = 0; i < count; ++i) square[i * channels + c] = level[square[i * channels + c]];
+  }
+}
+
+/// Moves colours away from (share > 1) or towards their luma; 0 leaves grey.
+void Saturate(uint8_t* square, size_t count, double share) {
+  const auto factor = static_cast<int>(std::lround(share * 4096));
+  for (uint8_t* rgb = square; rgb != square + 3 * count; rgb += 3) {
+    const int luma = Luma(rgb[0], rgb[1], rgb[2]);
+    for (int c = 0; c < 3; ++c) {
+      rgb[c] = static_cast<uint8_t>(
+          std::clamp(luma + (((rgb[c] - luma) * factor + 2048) >> 12), 0, 255));
+    }
+  }
+}
+
 }  // namespace
 
 float PerChannel(const std::vector<float>& values, size_t channel) {
@@ -102,6 +152,14 @@ Draws DrawAugmentation(uint64_t seed, uint64_t position) {
   draws.quarter_turns = random.NextBelow(4);
   draws.brightness = random.NextUniform(-1, 1);
   draws.contrast = random.NextUniform(-1, 1);
+  draws.saturation = random.NextUniform(-1, 1);
+  draws.grey = random.NextUniform();
+  draws.stretch = random.NextUniform();
+  draws.erase = random.NextUniform();
+  draws.erase_area = random.NextUniform();
+  draws.erase_aspect = random.NextUniform();
+  draws.erase_across = random.NextUniform();
+  draws.erase_down = random.NextUniform();
   return draws;
 }
 
@@ -164,6 +222,19 @@ Box Reduced(const Box& box, const ImageInfo& info, int denominator) {
           .bottom = std::min<double>(height, box.bottom * down)};
 }
 
+void ChangeLevels(uint8_t* square, int channels, const TransformOptions& options,
+                  const Draws& draws) {
+  const v1::AugmentSpec& augment = options.augment;
+  const auto size = static_cast<size_t>(options.image_size);
+  if (draws.stretch < augment.stretch_probability()) Stretch(square, size * size, channels);
+  if (channels == 1) return;
+  if (draws.grey < augment.grey_probability()) {
+    Saturate(square, size * size, 0);
+  } else if (augment.saturation() > 0) {
+    Saturate(square, size * size, 1 + double{draws.saturation} * augment.saturation());
+  }
+}
+
 void WritePixels(const uint8_t* square, int channels, const TransformOptions& options,
                  const Draws* draws, float* out_chw) {
   TUNDISH_CHECK(channels == 1 || channels == options.channels);
@@ -191,6 +262,9 @@ void WritePixels(const uint8_t* square, int channels, const TransformOptions& op
     }
     WritePlane(square + (channels == 1 ? 0 : c), channels, size, walk,
                Normalised(curve, mean, std_dev), out_chw);
+  }
+  if (draws != nullptr && draws->erase < augment.erase_probability()) {
+    Erase(*draws, size, options.channels, out_chw - count * options.channels);
   }
 }
 

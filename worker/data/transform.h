@@ -37,6 +37,15 @@ struct Draws {
   uint32_t quarter_turns = 0;
   float brightness = 0;
   float contrast = 0;
+  float saturation = 0;
+  /// Compared with the probabilities of grey, stretching and erasing.
+  float grey = 0;
+  float stretch = 0;
+  float erase = 0;
+  float erase_area = 0;
+  float erase_aspect = 0;
+  float erase_across = 0;
+  float erase_down = 0;
 };
 
 /// The draws of the sample at `position` of the global order: by (seed, position) alone.
@@ -61,9 +70,15 @@ int DenominatorFor(const ImageInfo& info, const Box& box, int image_size, double
 /// `box` of the full image in the coordinates of the image reduced by `denominator`.
 Box Reduced(const Box& box, const ImageInfo& info, int denominator);
 
+/// Changes the levels of a square of image_size × image_size in place, in this order: contrast
+/// stretch, grey conversion, saturation, as options.augment says.
+void ChangeLevels(uint8_t* square, int channels, const TransformOptions& options,
+                  const Draws& draws);
+
 /// Normalises a square of image_size × image_size with `channels` (1, or those of the model) into
 /// `out_chw` [options.channels, image_size, image_size]; grey is repeated as often as the model
-/// wants it. With `draws`: flips, quarter turns, brightness and contrast as options.augment says.
+/// wants it. With `draws`: flips, quarter turns, brightness, contrast and erasing as
+/// options.augment says.
 void WritePixels(const uint8_t* square, int channels, const TransformOptions& options,
                  const Draws* draws, float* out_chw);
 

@@ -97,6 +97,8 @@ TEST_F(DataChecksTest, TurnsEveryOtherEndIntoASentence) {
       {"crash", "echo decoding 7.png >&2; kill -SEGV $$",
        AllOf(HasSubstr("the data check crashed: its process was ended by signal 11"),
              HasSubstr("it last wrote: decoding 7.png"))},
+      {"kill", "kill -KILL $$",
+       AllOf(HasSubstr("was killed (signal 9)"), testing::Not(HasSubstr("decoder")))},
       {"exit code", "exit 3", HasSubstr("ended with exit code 3 and without a result")},
       {"nothing", "exit 0", HasSubstr("ended with exit code 0 and without a result")},
       {"rubbish", "echo rubbish", HasSubstr("and without a result")},

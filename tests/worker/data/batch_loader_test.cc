@@ -169,6 +169,56 @@ TEST_F(BatchLoaderTest, ResumesAnywhere) {
   EXPECT_TRUE(Train(options_, 12, 12).empty());
 }
 
+// Cases 13, 19, 20: the logged sample ids after a resume, in the middle of a pass, exactly at its
+// end, with another number of replicas and other threads, equal those of an uninterrupted run.
+TEST_F(BatchLoaderTest, SampleIdsAfterAnyResumeAreThoseOfARunThatNeverStopped) {
+  struct Mode {
+    std::vector<double> weights;
+    uint32_t repeats;
+  };
+  const std::vector<double> weights = {1, 2, 1, 5, 1, 1, 1, 3, 1, 1, 1};
+  for (const Mode& mode : {Mode{{}, 1}, {{}, 2}, {weights, 1}, {weights, 3}}) {
+    LoaderOptions options = options_;
+    options.sampling_weights = mode.weights;
+    options.repeats = mode.repeats;
+    // One with which every step ends a pass, and one with which few do.
+    for (const uint32_t global_batch : {uint32_t{kTrain}, 4U}) {
+      options.global_batch = global_batch;
+      std::vector<uint32_t> want;
+      for (const Batch& batch : Train(options, 0, 9)) {
+        want.insert(want.end(), batch.samples.begin(), batch.samples.end());
+      }
+      for (const uint32_t stop : {1U, 4U, 8U}) {
+        for (const uint32_t degree : {1U, 2U, 3U}) {
+          std::vector<uint32_t> got;
+          LoaderOptions other = options;
+          other.threads = static_cast<int>(degree);
+          other.look_ahead = 3;
+          for (uint32_t step = 0; step < 9; ++step) {
+            // Before the stop one replica, behind it `degree`.
+            const uint32_t replicas = step < stop ? 1 : degree;
+            for (uint32_t dp = 0; dp < replicas; ++dp) {
+              for (const Batch& batch : Train(other, step, step + 1, dp, replicas)) {
+                got.insert(got.end(), batch.samples.begin(), batch.samples.end());
+              }
+            }
+          }
+          EXPECT_EQ(got, want) << "stop " << stop << ", degree " << degree;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(BatchLoaderTest, SamplingByWeightCountsOnceInTheLoss) {
+  options_.sampling_weights = std::vector<double>(kTrain, 1);
+  options_.loss_uses_sample_weights = false;
+  for (const Batch& batch : Train(options_, 0, 6)) {
+    for (const float weight : batch.weights) EXPECT_EQ(weight, 1.0F);
+    EXPECT_EQ(batch.global_weight_sum, 4);
+  }
+}
+
 TEST_F(BatchLoaderTest, EveryPassSeesEverySampleAndBatchesCrossPasses) {
   std::vector<uint32_t> samples;
   for (const Batch& batch : Train(options_, 0, 11)) {

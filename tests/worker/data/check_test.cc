@@ -12,6 +12,7 @@
 namespace tundish::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -64,7 +65,8 @@ TEST_F(CheckDataTest, BadFilesFailOrAreSkippedByPolicy) {
   const auto failed = CheckData(spec_, 2);
   ASSERT_FALSE(failed.ok());
   EXPECT_THAT(Message(failed.status()),
-              HasSubstr("2 of 26 images cannot be used: 'train/ok/broken.jpg': truncated JPEG"));
+              HasSubstr("2 of 26 images cannot be used (1 empty, 1 truncated): "
+                        "'train/ok/broken.jpg': truncated JPEG"));
   EXPECT_THAT(Message(failed.status()), HasSubstr("'val/bad/empty.png': empty file"));
   EXPECT_THAT(Message(failed.status()), HasSubstr("set data.bad_files to SKIP"));
 
@@ -78,6 +80,10 @@ TEST_F(CheckDataTest, BadFilesFailOrAreSkippedByPolicy) {
   EXPECT_EQ(skipped->bad_file_count(), 2U);
   ASSERT_EQ(skipped->bad_files_size(), 2);
   EXPECT_EQ(skipped->bad_files(0).path(), "train/ok/broken.jpg");
+  EXPECT_EQ(skipped->bad_files(0).kind(), "truncated");
+  ASSERT_EQ(skipped->bad_kinds_size(), 2);
+  EXPECT_EQ(skipped->bad_kinds(0).name(), "empty");
+  EXPECT_EQ(skipped->bad_kinds(0).count(), 1U);
   EXPECT_EQ(skipped->train_images(), 12U);
   // What a rank does with the report.
   std::set<std::string> excluded;
@@ -93,6 +99,41 @@ TEST_F(CheckDataTest, MissingFilesOfAManifestAreNamed) {
   const auto report = CheckData(spec_, 1);
   EXPECT_THAT(Message(report.status()),
               HasSubstr("'gone.png': cannot open: No such file or directory"));
+}
+
+TEST_F(CheckDataTest, ReportsFormatsSizesAndNamesThatMislead) {
+  folder_.Write("train/ok/photo.png", EncodeJpeg(Pattern(50, 40, 3)));
+  folder_.Write("train/ok/photo.JPEG", EncodeJpeg(Pattern(30, 20, 1)));
+  const auto report = CheckData(spec_, 2);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->forms_size(), 3);
+  EXPECT_EQ(report->forms(0).name(), "PNG grey");
+  EXPECT_EQ(report->forms(0).count(), 24U);
+  EXPECT_EQ(report->forms(1).name(), "JPEG colour");
+  EXPECT_EQ(report->forms(2).name(), "JPEG grey");
+  EXPECT_EQ(report->sizes().least_side(), 12U);
+  EXPECT_EQ(report->sizes().median_side(), 12U);
+  EXPECT_EQ(report->sizes().most_side(), 40U);
+  EXPECT_EQ(report->sizes().most_pixels(), 2000);
+  EXPECT_GT(report->total_bytes(), 1000);
+  EXPECT_DOUBLE_EQ(report->imbalance(), 8.0 / 6);
+  EXPECT_THAT(report->warnings(), Contains(AllOf(HasSubstr("1 files hold another format"),
+                                                 HasSubstr("'train/ok/photo.png' holds a JPEG"))));
+}
+
+TEST(BadFileKindTest, EveryReasonHasOne) {
+  for (const auto& [reason, kind] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"empty file", "empty"},
+           {"truncated PNG: the file ends early", "truncated"},
+           {"unreadable JPEG: bad code", "damaged"},
+           {"not an image: starts with 78; expected", "not_an_image"},
+           {"a GIF; expected JPEG", "unsupported"},
+           {"an animated WebP; expected a still image", "unsupported"},
+           {"too large: 65536 x 65536 pixels", "too_large"},
+           {"cannot open: No such file or directory", "unreadable"},
+           {"cannot read: Input/output error", "unreadable"}}) {
+    EXPECT_EQ(BadFileKind(reason), kind) << reason;
+  }
 }
 
 TEST_F(CheckDataTest, AGlobalBatchLargerThanTheTrainingSplitIsRefused) {

@@ -77,9 +77,8 @@ TEST_F(ImagePipelineTest, EvaluationIsCloseToDecodingEverything) {
   ImagePipeline pipeline(samples_, options_, 0, [] { return true; });
   std::vector<float> out(3 * 100 * 100);
   ASSERT_TRUE(pipeline.Evaluation(6, workspace_, times_, out.data()).ok());
-  const Image full =
-      Resize(*DecodeImage(bytes, {.channels = 1}), CenterBox(800, 600, options_, 1), 100,
-             100, Filter::kBilinear);
+  const Image full = Resize(*DecodeImage(bytes, {.channels = 1}), CenterBox(800, 600, options_, 1),
+                            100, 100, Filter::kBilinear);
   double difference = 0;
   for (size_t i = 0; i < full.pixels.size(); ++i) {
     difference += std::abs(out[i] - static_cast<float>(full.pixels[i]));

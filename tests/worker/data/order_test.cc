@@ -1,6 +1,7 @@
 #include "worker/data/order.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <vector>
@@ -96,6 +97,45 @@ TEST(RowSliceTest, ResumedIdsEqualAnUninterruptedRuns) {
   for (uint64_t step = 0; step < 20; ++step) {
     EXPECT_EQ(ids(step, 1), ids(step, 2));
     EXPECT_EQ(ids(step, 1), ids(step, 4));
+  }
+}
+
+TEST(SampleOrderTest, WeightedPassesHoldEachSampleByItsShare) {
+  const std::vector<double> weights = {1, 1, 1, 1, 1, 1, 1, 1, 12, 20};
+  const SampleOrder order(5, 10, weights);
+  std::vector<int> total(10);
+  constexpr int kPasses = 80;
+  for (uint64_t pass = 0; pass < kPasses; ++pass) {
+    std::vector<int> count(10);
+    for (const uint32_t index : Pass(order, pass)) ++count[index];
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const double expected = 10 * weights[i] / 40;
+      EXPECT_GE(count[i], std::floor(expected)) << pass;
+      EXPECT_LE(count[i], std::ceil(expected)) << pass;
+      total[i] += count[i];
+    }
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    EXPECT_NEAR(total[i], kPasses * 10 * weights[i] / 40, 3) << i;
+  }
+}
+
+TEST(SampleOrderTest, EqualWeightsVisitEverySample) {
+  const SampleOrder order(5, 37, std::vector<double>(37, 0.25));
+  for (uint64_t pass = 0; pass < 3; ++pass) {
+    std::vector<uint32_t> indices = Pass(order, pass);
+    std::ranges::sort(indices);
+    EXPECT_EQ(std::ranges::adjacent_find(indices), indices.end());
+  }
+  EXPECT_NE(Pass(order, 0), Pass(order, 1));
+}
+
+TEST(SampleOrderTest, RepeatsGiveEachSampleInARow) {
+  const SampleOrder once(9, 12);
+  const SampleOrder thrice(9, 12, {}, 3);
+  for (uint64_t position = 0; position < 100; ++position) {
+    EXPECT_EQ(thrice.IndexAt(position), once.IndexAt(position / 3));
+    EXPECT_EQ(thrice.DataEpochOf(position), position / 12);
   }
 }
 

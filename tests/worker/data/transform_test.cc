@@ -24,7 +24,8 @@ TransformOptions Options(int channels) {
 
 std::vector<float> Write(const Image& image, const Box& box, const TransformOptions& options,
                          const Draws* draws) {
-  const Image square = Resize(image, box, kSize, kSize, options.filter);
+  Image square = Resize(image, box, kSize, kSize, options.filter);
+  if (draws != nullptr) ChangeLevels(square.pixels.data(), square.channels, options, *draws);
   std::vector<float> out(kSize * kSize * options.channels);
   WritePixels(square.pixels.data(), square.channels, options, draws, out.data());
   return out;
@@ -198,6 +199,67 @@ TEST(TransformTest, GreyIsRepeatedForAColourModel) {
       EXPECT_EQ(out[2 * plane + i], out[plane + i]);
     }
   }
+}
+
+TEST(TransformTest, GreyConversionLeavesLuma) {
+  const Image image = Pattern(kSize, kSize, 3);
+  TransformOptions options = Options(3);
+  options.augment.set_grey_probability(1);
+  const std::vector<float> out = Train(image, options, 3);
+  const size_t plane = kSize * kSize;
+  for (size_t i = 0; i < plane; ++i) {
+    const uint8_t* rgb = image.pixels.data() + 3 * i;
+    EXPECT_NEAR(out[i], 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2], 0.6);
+    EXPECT_EQ(out[i], out[plane + i]);
+    EXPECT_EQ(out[i], out[2 * plane + i]);
+  }
+}
+
+TEST(TransformTest, SaturationMovesColoursAlongTheirDistanceFromLuma) {
+  const Image image = Pattern(kSize, kSize, 3);
+  TransformOptions options = Options(3);
+  options.augment.set_saturation(0.8F);
+  for (uint64_t position = 0; position < 20; ++position) {
+    const double share = 1 + 0.8 * DrawAugmentation(1, position).saturation;
+    const std::vector<float> out = Train(image, options, position);
+    for (size_t i = 0; i < kSize * kSize; ++i) {
+      const uint8_t* rgb = image.pixels.data() + 3 * i;
+      const double luma = 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2];
+      for (size_t c = 0; c < 3; ++c) {
+        const double want = std::clamp(luma + share * (rgb[c] - luma), 0.0, 255.0);
+        EXPECT_NEAR(out[c * kSize * kSize + i], want, 1.5);
+      }
+    }
+  }
+}
+
+TEST(TransformTest, StretchingReachesBothEnds) {
+  Image image = Pattern(kSize, kSize, 1);
+  for (uint8_t& level : image.pixels) level = static_cast<uint8_t>(100 + level / 8);
+  TransformOptions options = Options(1);
+  options.augment.set_stretch_probability(1);
+  const std::vector<float> out = Train(image, options, 0);
+  EXPECT_NEAR(*std::ranges::min_element(out), 0, 0.01);
+  EXPECT_NEAR(*std::ranges::max_element(out), 255, 0.01);
+  // A flat image has nothing to stretch.
+  std::ranges::fill(image.pixels, uint8_t{77});
+  for (const float value : Train(image, options, 0)) EXPECT_NEAR(value, 77, 0.01);
+}
+
+TEST(TransformTest, ErasingPutsTheMeanIntoOneRectangle) {
+  Image image = Pattern(kSize, kSize, 3);
+  for (uint8_t& level : image.pixels) level = std::max<uint8_t>(level, 1);
+  TransformOptions options = Options(3);  // Mean 0, so what is erased is 0.
+  options.augment.set_erase_probability(0.5F);
+  int erased = 0;
+  for (uint64_t position = 0; position < 200; ++position) {
+    const std::vector<float> out = Train(image, options, position);
+    const auto zeros = std::ranges::count(out, 0.0F);
+    EXPECT_EQ(zeros % 3, 0);
+    EXPECT_LE(zeros, 3 * kSize * kSize / 3 + 3);
+    erased += zeros > 0 ? 1 : 0;
+  }
+  EXPECT_NEAR(erased, 100, 30);
 }
 
 TEST(TransformTest, ExtremeShapesWork) {
