@@ -18,12 +18,19 @@ void Communicator::AllReduceSum(at::Tensor tensor) {
   backend().allreduce(tensors)->wait();
 }
 
+// Flat: Gloo wants the larger tensor's first dim to be the smaller one's times the members.
 void Communicator::AllGather(at::Tensor input, at::Tensor output) {
-  backend()._allgather_base(output, input, {})->wait();
+  RECORD_USER_SCOPE("all_gather");
+  at::Tensor part = input.view({-1});
+  at::Tensor all = output.view({-1});
+  backend()._allgather_base(all, part, {})->wait();
 }
 
 void Communicator::ReduceScatterSum(at::Tensor input, at::Tensor output) {
-  backend()._reduce_scatter_base(output, input, {})->wait();
+  RECORD_USER_SCOPE("reduce_scatter");
+  at::Tensor all = input.view({-1});
+  at::Tensor part = output.view({-1});
+  backend()._reduce_scatter_base(part, all, {})->wait();
 }
 
 void Communicator::Send(at::Tensor tensor, int to) {

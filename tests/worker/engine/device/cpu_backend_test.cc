@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -55,6 +56,23 @@ TEST(CpuBackendTest, SumsAndSends) {
       at::Tensor values = at::full({1000}, rank + 1.0);
       group.AllReduceSum(values);
       EXPECT_EQ(values[999].item<float>(), size * (size + 1) / 2);
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(size)));
+  }
+}
+
+TEST(CpuBackendTest, GathersAndScattersInRankOrder) {
+  for (const int size : {2, 3, 4}) {
+    const auto errors = RunRanks(size, [&](Communicator& group, MemoryStore&, int rank) {
+      const at::Tensor part = at::full({2, 3}, rank + 1.0);
+      at::Tensor all = at::zeros({size, 2, 3});
+      group.AllGather(part, all);
+      for (int i = 0; i < size; ++i) EXPECT_EQ(all[i][1][2].item<float>(), i + 1.0F);
+      // Rank r contributes (r + 1)(i + 1) to rank i's part.
+      at::Tensor sum = at::zeros({2, 3});
+      group.ReduceScatterSum(all * (rank + 1.0), sum);
+      EXPECT_EQ(sum[1][2].item<float>(), size * (size + 1) / 2 * (rank + 1.0F));
+      EXPECT_EQ(all[size - 1][0][0].item<float>(), static_cast<float>(size));
     });
     EXPECT_EQ(errors, std::vector<std::string>(static_cast<size_t>(size)));
   }
