@@ -38,9 +38,9 @@ absl::StatusOr<v1::JobSpec> ResolveSpec(const v1::JobSpec& in);
 /// − 1.
 absl::StatusOr<std::uint32_t> TotalSteps(const v1::JobSpec& spec, std::uint32_t train_images);
 
-/// Path of the first field (in field order, depth first) in which the two specs differ, with both
-/// values, e.g. "training.seed is 1, was 0". Empty when they are equal. For ALREADY_EXISTS
-/// messages: `now` is the new spec, `before` the stored one; compare resolved specs.
+/// The fields (in field order, depth first) in which the two specs differ, the first with both
+/// values, e.g. "training.seed is 1, was 0; also training.steps". Empty when they are equal. For
+/// ALREADY_EXISTS messages: `now` is the new spec, `before` the stored one; compare resolved specs.
 std::string SpecDifference(const v1::JobSpec& before, const v1::JobSpec& now);
 
 /// Lower-case hex SHA-256 of the deterministic serialization of a resolved spec.

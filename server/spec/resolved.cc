@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <openssl/sha.h>
@@ -47,24 +48,50 @@ std::string Value(const Message& message, const FieldDescriptor* field) {
   return text + "]";
 }
 
-std::string FirstDifference(const Message& before, const Message& now, const std::string& prefix) {
+struct Difference {
+  std::string path;
+  std::string before;
+  std::string now;
+};
+
+/// Lists of messages (none so far is long) are compared as text.
+void CompareElements(const Message& before, const Message& now, const FieldDescriptor* field,
+                     const std::string& path, std::vector<Difference>& found) {
+  const auto text = [field](const Message& message) {
+    std::string elements;
+    const int size = message.GetReflection()->FieldSize(message, field);
+    for (int i = 0; i < size; ++i) {
+      elements +=
+          (i > 0 ? ", {" : "{") +
+          message.GetReflection()->GetRepeatedMessage(message, field, i).ShortDebugString() + "}";
+    }
+    return "[" + elements + "]";
+  };
+  const std::string old_value = text(before);
+  const std::string new_value = text(now);
+  if (old_value != new_value) found.push_back({path, old_value, new_value});
+}
+
+/// In field order, depth first.
+void Compare(const Message& before, const Message& now, const std::string& prefix,
+             std::vector<Difference>& found) {
   const auto* descriptor = before.GetDescriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const FieldDescriptor* field = descriptor->field(i);
     const std::string path = prefix + field->name();
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      std::string inner = FirstDifference(before.GetReflection()->GetMessage(before, field),
-                                          now.GetReflection()->GetMessage(now, field), path + ".");
-      if (!inner.empty()) return inner;
+      if (field->is_repeated()) {
+        CompareElements(before, now, field, path, found);
+      } else {
+        Compare(before.GetReflection()->GetMessage(before, field),
+                now.GetReflection()->GetMessage(now, field), path + ".", found);
+      }
       continue;
     }
     const std::string old_value = Value(before, field);
     const std::string new_value = Value(now, field);
-    if (old_value != new_value) {
-      return fmt::format("{} is {}, was {}", path, Printable(new_value), Printable(old_value));
-    }
+    if (old_value != new_value) found.push_back({path, old_value, new_value});
   }
-  return "";
 }
 
 }  // namespace
@@ -90,7 +117,17 @@ absl::StatusOr<std::uint32_t> TotalSteps(const v1::JobSpec& spec, std::uint32_t 
 }
 
 std::string SpecDifference(const v1::JobSpec& before, const v1::JobSpec& now) {
-  return FirstDifference(before, now, "");
+  constexpr std::size_t kMostNamed = 8;
+  std::vector<Difference> found;
+  Compare(before, now, "", found);
+  if (found.empty()) return "";
+  std::string text = fmt::format("{} is {}, was {}", found[0].path, Printable(found[0].now),
+                                 Printable(found[0].before));
+  for (std::size_t i = 1; i < std::min(found.size(), kMostNamed); ++i) {
+    text += (i == 1 ? "; also " : ", ") + found[i].path;
+  }
+  if (found.size() > kMostNamed) text += fmt::format(" and {} more", found.size() - kMostNamed);
+  return text;
 }
 
 std::string SpecHash(const v1::JobSpec& spec) {

@@ -432,7 +432,7 @@ TEST(TotalStepsTest, RoundsUpOverAllEpochs) {
   EXPECT_EQ(TotalSteps(spec, 100000).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(SpecDifferenceTest, NamesTheFirstFieldWithBothValues) {
+TEST(SpecDifferenceTest, NamesEveryFieldTheFirstWithBothValues) {
   struct Case {
     std::function<void(v1::JobSpec&)> change;
     const char* want;
@@ -441,7 +441,13 @@ TEST(SpecDifferenceTest, NamesTheFirstFieldWithBothValues) {
       {[](auto& s) {}, ""},
       {[](auto& s) { s.mutable_training()->set_seed(1); }, "training.seed is 1, was 0"},
       {[](auto& s) { s.mutable_data()->set_manifest("/b.csv"); },
-       "data.folder is unset, was /data/cells"},
+       "data.folder is unset, was /data/cells; also data.manifest"},
+      {[](auto& s) {
+         s.mutable_training()->set_seed(1);
+         s.set_priority(3);
+         s.mutable_model()->set_depth(7);
+       },
+       "priority is 3, was 0; also model.depth, training.seed"},
       {[](auto& s) { s.mutable_training()->set_precision(v1::BF16); },
        "training.precision is BF16, was FP32"},
       {[](auto& s) { s.mutable_data()->add_classes("ok"); }, "data.classes is [ok], was []"},
