@@ -1,6 +1,5 @@
 #include "server/store/schema.h"
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -11,40 +10,12 @@
 
 #include <fmt/core.h>
 
+#include "server/store/migrations.h"
+
 namespace tundish::store {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// kMigrations[v] leads from version v to v + 1. Never edited once released: a change is a new
-/// entry.
-constexpr std::array<const char*, kSchemaVersion> kMigrations = {R"sql(
-CREATE TABLE jobs (
-  job_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, state INTEGER NOT NULL,
-  submitted_ms INTEGER NOT NULL, archived INTEGER NOT NULL DEFAULT 0, blob BLOB NOT NULL);
-CREATE TABLE progress (
-  job_id TEXT PRIMARY KEY, step INTEGER NOT NULL, blob BLOB NOT NULL);
-CREATE TABLE arrangements (
-  job_id TEXT NOT NULL, reason TEXT NOT NULL, job_epoch INTEGER NOT NULL,
-  start_step INTEGER NOT NULL, blob BLOB NOT NULL, PRIMARY KEY (job_id, job_epoch));
-CREATE TABLE updates (
-  job_id TEXT NOT NULL, seq INTEGER NOT NULL, kind INTEGER NOT NULL, blob BLOB NOT NULL,
-  PRIMARY KEY (job_id, seq)) WITHOUT ROWID;
-CREATE TABLE requests (
-  tenant TEXT NOT NULL, request_id TEXT NOT NULL, job_id TEXT NOT NULL, spec_hash TEXT NOT NULL,
-  blob BLOB NOT NULL, PRIMARY KEY (tenant, request_id)) WITHOUT ROWID;
-CREATE INDEX requests_by_job ON requests (job_id);
-CREATE TABLE nodes (node TEXT PRIMARY KEY, drained INTEGER NOT NULL, blob BLOB NOT NULL);
-CREATE TABLE checkpoints (
-  job_id TEXT NOT NULL, path TEXT NOT NULL, step INTEGER NOT NULL, blob BLOB NOT NULL,
-  PRIMARY KEY (job_id, step));
-CREATE TABLE incidents (
-  job_id TEXT NOT NULL, number INTEGER NOT NULL, blob BLOB NOT NULL,
-  PRIMARY KEY (job_id, number));
-CREATE TABLE audit (
-  id INTEGER PRIMARY KEY, actor TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
-  time_ms INTEGER NOT NULL, blob BLOB NOT NULL);
-)sql"};
 
 fs::path Beside(const fs::path& path, const char* suffix) {
   return path.string() + suffix;
@@ -139,19 +110,6 @@ absl::Status CheckWhole(const fs::path& path, Database& database) {
 }
 
 }  // namespace
-
-absl::Status Migrate(Database& database, std::int64_t version) {
-  for (; version < kSchemaVersion; ++version) {
-    const std::string step = fmt::format("BEGIN IMMEDIATE; {} PRAGMA user_version = {}; COMMIT",
-                                         kMigrations[version], version + 1);
-    absl::Status status = database.Execute(step);
-    if (!status.ok()) {
-      if (database.in_transaction()) (void)database.Execute("ROLLBACK");
-      return status;
-    }
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<Database> OpenChecked(const fs::path& path) {
   std::error_code error;

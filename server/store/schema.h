@@ -13,15 +13,9 @@ namespace tundish::store {
 /// "TNDS": marks a SQLite file as ours.
 inline constexpr std::int64_t kApplicationId = 0x544e4453;
 
-/// Version of the schema this program writes.
-inline constexpr std::int64_t kSchemaVersion = 1;
-
 /// Opens the database for writing: makes it if neither it nor its log exists, checks that it is
 /// ours and whole, brings its schema forward. The caller holds the lock. Errors as in Store::Open;
 /// a file that is refused is not changed.
 absl::StatusOr<Database> OpenChecked(const std::filesystem::path& path);
-
-/// Brings the schema from `version` to kSchemaVersion, one transaction per step.
-absl::Status Migrate(Database& database, std::int64_t version);
 
 }  // namespace tundish::store

@@ -46,9 +46,14 @@ class FileLock {
   int descriptor_;
 };
 
+absl::Status StoreClosed() {
+  return absl::FailedPreconditionError("the store is closed");
+}
+
 }  // namespace
 
 struct Store::Parts {
+  const std::filesystem::path path;
   // In this order: the connections end before the lock is let go.
   std::optional<FileLock> lock;  // Empty when closed.
   std::unique_ptr<Writer> writer;
@@ -78,11 +83,43 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::filesystem::path& 
   auto writer = Writer::Start(*std::move(database), options.queue_bytes);
   if (!writer.ok()) return writer.status();
   return std::unique_ptr<Store>(new Store(std::unique_ptr<Parts>(
-      new Parts{*std::move(lock), *std::move(writer), Reader::Start(*std::move(reading))})));
+      new Parts{path, *std::move(lock), *std::move(writer), Reader::Start(*std::move(reading))})));
 }
 
 void Store::Commit(WriteBatch batch, Done done) {
   parts_->writer->Commit(std::move(batch), std::move(done));
+}
+
+void Store::PruneUpdates(PruneRequest request, std::function<void(Pruned)> done) {
+  parts_->writer->WhenIdle([request = std::move(request), done = std::move(done)](Database* open) {
+    done(open == nullptr ? Pruned(StoreClosed()) : Prune(*open, request));
+  });
+}
+
+void Store::RemoveJob(std::string job_id, Done done) {
+  parts_->writer->WhenIdle([job_id = std::move(job_id), done = std::move(done)](Database* open) {
+    done(open == nullptr ? StoreClosed() : ForgetJob(*open, job_id));
+  });
+}
+
+void Store::RemoveAudit(std::chrono::system_clock::time_point before, Done done) {
+  parts_->writer->WhenIdle([before, done = std::move(done)](Database* open) {
+    done(open == nullptr ? StoreClosed() : PruneAudit(*open, before));
+  });
+}
+
+absl::Status Store::BackUp(const std::filesystem::path& file) const {
+  std::error_code error;
+  if (std::filesystem::exists(file, error)) {
+    return absl::AlreadyExistsError(fmt::format("{} is there already", file.string()));
+  }
+  auto database = Database::Open(parts_->path, false);
+  if (!database.ok()) return database.status();
+  auto copy = database->Prepare("VACUUM INTO ?");
+  if (!copy.ok()) return copy.status();
+  absl::Status status = copy->Bind(file.native()).Run();
+  if (!status.ok()) std::filesystem::remove(file, error);
+  return status;
 }
 
 void Store::Flush() {

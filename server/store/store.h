@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include "server/store/pruning.h"
 #include "server/store/write_batch.h"
 #include "tundish/v1/job.pb.h"
 #include "tundish/v1/state.pb.h"
@@ -97,6 +99,18 @@ class Store {
   /// The same on the reader thread. After Close, `done` gets FAILED_PRECONDITION on the caller's
   /// thread.
   void ReadUpdatesAsync(std::string job_id, std::uint32_t after_seq, int limit, UpdatesDone done);
+
+  using Pruned = absl::StatusOr<PruneResult>;
+  /// The following three run when the writer has nothing else to do, so commits never wait behind
+  /// more than one of them. `done` is called on the writer thread; FAILED_PRECONDITION after Close.
+  void PruneUpdates(PruneRequest request, std::function<void(Pruned)> done);
+  void RemoveJob(std::string job_id, Done done);
+  void RemoveAudit(std::chrono::system_clock::time_point before, Done done);
+
+  /// Writes a copy of the database as it stands now to `file`, which must not exist; commits go on
+  /// meanwhile. Blocks for as long as copying takes. On an error no file is left. Errors:
+  /// ALREADY_EXISTS, RESOURCE_EXHAUSTED, UNAVAILABLE; DATA_LOSS if the database is damaged.
+  absl::Status BackUp(const std::filesystem::path& file) const;
 
  private:
   struct Parts;

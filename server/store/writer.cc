@@ -79,6 +79,18 @@ void Writer::Commit(WriteBatch batch, Done done) {
   wake_.notify_one();
 }
 
+void Writer::WhenIdle(std::function<void(Database*)> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closing_) {
+      idle_work_.push_back(std::move(work));
+      wake_.notify_one();
+      return;
+    }
+  }
+  work(nullptr);
+}
+
 void Writer::Flush() {
   std::unique_lock lock(mutex_);
   const std::uint64_t target = submitted_;
@@ -97,7 +109,16 @@ void Writer::Close() {
 void Writer::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+    wake_.wait(lock, [&] { return closing_ || !queue_.empty() || !idle_work_.empty(); });
+    if (queue_.empty() && !idle_work_.empty()) {
+      const std::function<void(Database*)> work = std::move(idle_work_.front());
+      idle_work_.pop_front();
+      const bool closing = closing_;
+      lock.unlock();
+      work(closing ? nullptr : &*database_);
+      lock.lock();
+      continue;
+    }
     if (queue_.empty()) break;
     const std::size_t count = std::min(queue_.size(), kMostBatches);
     std::vector<Pending> group(std::make_move_iterator(queue_.begin()),

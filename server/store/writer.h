@@ -33,6 +33,9 @@ class Writer {
 
   /// Thread-safe; see Store.
   void Commit(WriteBatch batch, Done done);
+  /// Runs `work` on the thread between two commits, when nothing waits to be committed. `work` gets
+  /// null if the writer closes before its turn comes.
+  void WhenIdle(std::function<void(Database*)> work);
   void Flush();
   void Close();
 
@@ -61,6 +64,7 @@ class Writer {
   std::condition_variable wake_;
   std::condition_variable answered_changed_;
   std::deque<Pending> queue_;
+  std::deque<std::function<void(Database*)>> idle_work_;
   std::size_t waiting_bytes_ = 0;
   std::uint64_t submitted_ = 0;
   std::uint64_t answered_ = 0;

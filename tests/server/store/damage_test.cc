@@ -84,7 +84,7 @@ TEST(DamageTest, SaysWhatIsWrongAndChangesNothing) {
        },
        absl::StatusCode::kDataLoss, "another program's SQLite file"},
       {"a newer version's", [](const fs::path& path) { RunSql(path, "PRAGMA user_version = 99"); },
-       absl::StatusCode::kFailedPrecondition, "schema version 99, this program knows 1 to 1"},
+       absl::StatusCode::kFailedPrecondition, "schema version 99, this program knows 1 to 2"},
       {"log without its file",
        [](const fs::path& path) {
          fs::remove(path);
