@@ -8,7 +8,8 @@
 #include "runtime/rpc/server_stream.h"
 #include "runtime/rpc/status.h"
 #include "runtime/rpc/unary.h"
-#include "server/api/artifact_sender.h"
+#include "server/api/agent_file.h"
+#include "server/api/file_sender.h"
 #include "server/spec/resolve.h"
 
 namespace tundish::api {
@@ -40,6 +41,18 @@ class WatchSink : public jobs::UpdateSink {
   using Stream = rpc::ServerStream<v1::WatchJobResponse>;
   explicit WatchSink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
   void Send(v1::WatchJobResponse message) override { stream_->SendAnyway(std::move(message)); }
+  void End(const absl::Status& status) override { stream_->End(rpc::ToGrpc(status)); }
+  size_t queued_bytes() const override { return stream_->queued_bytes(); }
+
+ private:
+  std::shared_ptr<Stream> stream_;
+};
+
+class WatchAllSink : public jobs::AllUpdatesSink {
+ public:
+  using Stream = rpc::ServerStream<v1::WatchAllResponse>;
+  explicit WatchAllSink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  void Send(v1::WatchAllResponse message) override { stream_->SendAnyway(std::move(message)); }
   void End(const absl::Status& status) override { stream_->End(rpc::ToGrpc(status)); }
   size_t queued_bytes() const override { return stream_->queued_bytes(); }
 
@@ -122,6 +135,15 @@ grpc::ServerUnaryReactor* JobService::ListCheckpoints(grpc::CallbackServerContex
   });
 }
 
+grpc::ServerUnaryReactor* JobService::ListArtifacts(grpc::CallbackServerContext* context,
+                                                    const v1::ListArtifactsRequest* request,
+                                                    v1::ListArtifactsResponse* response) {
+  return rpc::SpawnUnary(context, loop_, [this, request, response]() -> Awaitable {
+    auto files = core_.ListArtifacts(request->job_id());
+    co_return co_await Answer(core_, std::move(files), response);
+  });
+}
+
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
     grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
   // The hub keeps the bound: it knows what may be dropped and what may not.
@@ -138,17 +160,41 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
   return stream.get();
 }
 
+grpc::ServerWriteReactor<v1::WatchAllResponse>* JobService::WatchAll(
+    grpc::CallbackServerContext* context, const v1::WatchAllRequest* request) {
+  auto stream = WatchAllSink::Stream::Make(loop_, SIZE_MAX);
+  asio::post(loop_, [this, stream, request = *request] {
+    const auto reader = core_.WatchAll(request, std::make_shared<WatchAllSink>(stream));
+    if (!reader.ok()) {
+      stream->End(rpc::ToGrpc(reader.status()));
+      return;
+    }
+    stream->Listen({.on_drained = [this, id = *reader] { core_.streams().Drained(id); },
+                    .on_done = [this, id = *reader] { core_.streams().Remove(id); }});
+  });
+  return stream.get();
+}
+
 grpc::ServerWriteReactor<v1::FetchArtifactResponse>* JobService::FetchArtifact(
     grpc::CallbackServerContext* context, const v1::FetchArtifactRequest* request) {
+  using Sender = FileSender<v1::FetchArtifactResponse>;
   const auto strand = asio::make_strand(disk_.get_executor());
-  auto stream = ArtifactSender::Stream::Make(strand, ArtifactSender::kBoundBytes);
+  auto stream = Sender::Stream::Make(strand, Sender::kBoundBytes);
   asio::post(loop_, [this, strand, stream, request = *request] {
     if (absl::Status known = core_.CheckArtifact(request.job_id(), request.path()); !known.ok()) {
       stream->End(rpc::ToGrpc(known));
       return;
     }
-    asio::post(strand, [this, stream, request] {
-      ArtifactSender::Start(stream, artifact_root_, request.path(), request.offset());
+    auto remote = std::make_shared<AgentFile>(loop_, core_, core_.NodesNearFiles(request.job_id()),
+                                              artifact_root_, request.path());
+    asio::post(strand, [this, strand, stream, remote, request] {
+      absl::StatusOr<File> file = OpenBeneath(artifact_root_, request.path());
+      if (absl::IsNotFound(file.status())) {
+        return Sender::Start(strand, stream, remote, request.offset());
+      }
+      if (!file.ok()) return stream->End(rpc::ToGrpc(file.status()));
+      Sender::Start(strand, stream, std::make_shared<LocalFile>(*std::move(file)),
+                    request.offset());
     });
   });
   return stream.get();

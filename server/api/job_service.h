@@ -41,8 +41,13 @@ class JobService : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
                                             const v1::ListCheckpointsRequest* request,
                                             v1::ListCheckpointsResponse* response) override;
+  grpc::ServerUnaryReactor* ListArtifacts(grpc::CallbackServerContext* context,
+                                          const v1::ListArtifactsRequest* request,
+                                          v1::ListArtifactsResponse* response) override;
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
       grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) override;
+  grpc::ServerWriteReactor<v1::WatchAllResponse>* WatchAll(
+      grpc::CallbackServerContext* context, const v1::WatchAllRequest* request) override;
   grpc::ServerWriteReactor<v1::FetchArtifactResponse>* FetchArtifact(
       grpc::CallbackServerContext* context, const v1::FetchArtifactRequest* request) override;
 

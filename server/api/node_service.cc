@@ -4,9 +4,11 @@
 
 #include <boost/asio/post.hpp>
 
+#include "runtime/base/ulid.h"
 #include "runtime/rpc/server_stream.h"
 #include "runtime/rpc/status.h"
 #include "runtime/rpc/unary.h"
+#include "server/api/file_sender.h"
 
 namespace tundish::api {
 namespace {
@@ -62,8 +64,34 @@ grpc::ServerUnaryReactor* NodeService::RendezvousStore(grpc::CallbackServerConte
   return reactor;
 }
 
-ClusterService::ClusterService(asio::any_io_executor loop, jobs::Core& core)
-    : loop_(std::move(loop)), core_(core) {}
+ClusterService::ClusterService(asio::any_io_executor loop, jobs::Core& core, store::Store& store,
+                               std::filesystem::path scratch)
+    : loop_(std::move(loop)), core_(core), store_(store), scratch_(std::move(scratch)), disk_(1) {}
+
+ClusterService::~ClusterService() {
+  disk_.join();
+}
+
+/// One at a time: two copies at once would need the room and the disk twice.
+grpc::ServerWriteReactor<v1::BackupResponse>* ClusterService::Backup(
+    grpc::CallbackServerContext* context, const v1::BackupRequest* request) {
+  using Sender = FileSender<v1::BackupResponse>;
+  auto stream = Sender::Stream::Make(disk_.get_executor(), Sender::kBoundBytes);
+  asio::post(disk_, [this, stream] {
+    const std::filesystem::path copy =
+        scratch_ / fmt::format("backup-{}", NewUlid(std::chrono::system_clock::now()));
+    if (absl::Status copied = store_.BackUp(copy); !copied.ok()) {
+      return stream->End(rpc::ToGrpc(copied));
+    }
+    absl::StatusOr<File> file = OpenBeneath(scratch_, copy.filename());
+    // The open file keeps its content; nobody has to remember to clean up.
+    std::error_code ignored;
+    std::filesystem::remove(copy, ignored);
+    if (!file.ok()) return stream->End(rpc::ToGrpc(file.status()));
+    Sender::Start(disk_.get_executor(), stream, std::make_shared<LocalFile>(*std::move(file)), 0);
+  });
+  return stream.get();
+}
 
 grpc::ServerUnaryReactor* ClusterService::ListNodes(grpc::CallbackServerContext* context,
                                                     const v1::ListNodesRequest* request,

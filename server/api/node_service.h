@@ -1,11 +1,14 @@
 #pragma once
 
+#include <filesystem>
 #include <utility>  // Boost 1.74's Asio needs it before its own headers.
 
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <grpcpp/grpcpp.h>
 
 #include "server/jobs/core.h"
+#include "server/store/store.h"
 #include "tundish/v1/node.grpc.pb.h"
 
 namespace tundish::api {
@@ -30,8 +33,12 @@ class NodeService : public v1::NodeService::CallbackService {
 /// ClusterService over the core. Thread-safe.
 class ClusterService : public v1::ClusterService::CallbackService {
  public:
-  /// As NodeService.
-  ClusterService(boost::asio::any_io_executor loop, jobs::Core& core);
+  /// As NodeService. `store` is the core's; `scratch` a folder on a disk with room for a copy of
+  /// it.
+  ClusterService(boost::asio::any_io_executor loop, jobs::Core& core, store::Store& store,
+                 std::filesystem::path scratch);
+  /// Waits for backups in progress.
+  ~ClusterService() override;
 
   grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
                                       const v1::ListNodesRequest* request,
@@ -39,10 +46,15 @@ class ClusterService : public v1::ClusterService::CallbackService {
   grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
                                       const v1::DrainNodeRequest* request,
                                       v1::DrainNodeResponse* response) override;
+  grpc::ServerWriteReactor<v1::BackupResponse>* Backup(grpc::CallbackServerContext* context,
+                                                       const v1::BackupRequest* request) override;
 
  private:
   boost::asio::any_io_executor loop_;
-  jobs::Core& core_;  // Outlives every call.
+  jobs::Core& core_;     // Outlives every call.
+  store::Store& store_;  // As core_.
+  const std::filesystem::path scratch_;
+  boost::asio::thread_pool disk_;
 };
 
 }  // namespace tundish::api

@@ -12,9 +12,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/open_beneath.h"
 #include "runtime/base/ulid.h"
 #include "runtime/rpc/server.h"
-#include "server/api/artifact_sender.h"
 #include "server/api/job_service.h"
 #include "server/api/node_service.h"
 #include "server/store/store.h"
@@ -48,7 +48,7 @@ class ApiTest : public testing::Test {
     EXPECT_TRUE(core_->Load().ok());
     jobs_ = std::make_unique<JobService>(loop_.get_executor(), *core_, settings.artifact_root);
     nodes_ = std::make_unique<NodeService>(loop_.get_executor(), *core_);
-    cluster_ = std::make_unique<ClusterService>(loop_.get_executor(), *core_);
+    cluster_ = std::make_unique<ClusterService>(loop_.get_executor(), *core_, *store_, folder_);
     thread_ = std::thread([this] { loop_.run(); });
     server_ = rpc::Server::Start({.address = "127.0.0.1:0",
                                   .services = {jobs_.get(), nodes_.get(), cluster_.get()}})
@@ -68,6 +68,7 @@ class ApiTest : public testing::Test {
     loop_.stop();
     thread_.join();
     jobs_.reset();
+    cluster_.reset();
     core_.reset();
     store_->Close();
     std::filesystem::remove_all(folder_);
@@ -245,6 +246,7 @@ TEST_F(ApiTest, AnAgentRegistersAndGetsItsOrders) {
   v1::AgentMessage message;
   message.set_node("host-b");
   message.set_incarnation(NewUlid(std::chrono::system_clock::now()));
+  message.mutable_register_()->set_version("0.1.0");
   message.mutable_register_()->add_devices()->set_name("cpu:0");
   message.mutable_register_()->mutable_devices(0)->set_kind("cpu");
   ASSERT_TRUE(stream->Write(message));
