@@ -76,6 +76,23 @@ void SweepFolder(const std::filesystem::path& root, const jobs::Sweep& sweep) {
   }
 }
 
+/// What a process without privileges may still write there.
+uint64_t FreeBytes(const std::string& folder) {
+  std::error_code error;
+  const auto space = std::filesystem::space(folder, error);
+  return error ? UINT64_MAX : space.available;
+}
+
+/// Copies for backups whose maker was killed.
+void RemoveLeftBackups(const std::filesystem::path& state_dir) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(state_dir, error)) {
+    if (entry.path().filename().string().starts_with("backup-")) {
+      std::filesystem::remove(entry.path(), error);
+    }
+  }
+}
+
 /// The parts of a running coordinator, in the order they start; they stop in reverse.
 class Coordinator {
  public:
@@ -104,10 +121,12 @@ class Coordinator {
                 SweepFolder(artifact_root, sweep);
               });
             },
-        .observer = &telemetry_});
+        .observer = &telemetry_,
+        .free_bytes = [folder = options.state_dir] { return FreeBytes(folder); }});
     jobs_ = std::make_unique<api::JobService>(loop_.get_executor(), *core_, artifact_root);
     nodes_ = std::make_unique<api::NodeService>(loop_.get_executor(), *core_);
-    cluster_ = std::make_unique<api::ClusterService>(loop_.get_executor(), *core_);
+    cluster_ = std::make_unique<api::ClusterService>(loop_.get_executor(), *core_, *store_,
+                                                     options.state_dir);
   }
 
   absl::Status Start() {
@@ -141,6 +160,7 @@ class Coordinator {
     core_->Close();
     server_.reset();
     jobs_.reset();
+    cluster_.reset();
     disk_.join();
     core_.reset();
     store_->Close();
@@ -223,6 +243,7 @@ absl::Status Run(const Options& options) {
   if (!artifact_root.ok()) return artifact_root.status();
   auto store = store::Store::Open(std::filesystem::path(*state_dir) / "tundish.db");
   if (!store.ok()) return store.status();
+  RemoveLeftBackups(*state_dir);  // the store's lock says that nobody is making one
   Coordinator coordinator(options, *artifact_root, *std::move(store));
   if (absl::Status started = coordinator.Start(); !started.ok()) return started;
   coordinator.Run();

@@ -16,6 +16,14 @@ void AddMilliseconds(CLI::App& app, const std::string& name, std::chrono::millis
       ->check(CLI::Range(1, 86'400'000));
 }
 
+void AddHours(CLI::App& app, const std::string& name, std::chrono::hours& value,
+              const std::string& help) {
+  app.add_option_function<int>(
+         name, [&value](const int& given) { value = std::chrono::hours(given); },
+         fmt::format("{} (hours, default {})", help, value.count()))
+      ->check(CLI::Range(1, 1'000'000));
+}
+
 /// HOST:PORT or unix:PATH.
 std::string CheckAddress(const std::string& address) {
   if (address.starts_with("unix:") && address.size() > 5) return "";
@@ -62,6 +70,37 @@ ParsedOptions ParseOptions(int argc, char** argv) {
                   "How long a rank process may take to come up before it is killed");
   AddMilliseconds(app, "--exit-limit", settings.exit_limit,
                   "How long a rank may take to leave before it is killed");
+  AddMilliseconds(app, "--restart-grace", settings.restart_grace,
+                  "How long agents may take to come back after a restart of tundishd");
+  AddHours(app, "--thin-metrics-after", settings.thin_metrics_after,
+           "Age at which metric points are thinned out to every tenth step");
+  AddHours(app, "--keep-history", settings.keep_history,
+           "How long an ended job keeps its metric points and logs");
+  AddHours(app, "--keep-jobs", settings.keep_jobs,
+           "How long an ended job's record and events are kept");
+  app.add_option("--artifact-budget", settings.artifact_budget,
+                 "Bytes of checkpoints and models a tenant may keep; 0: any")
+      ->capture_default_str();
+  app.add_option_function<std::vector<std::string>>(
+         "--tenant-artifact-budget",
+         [&settings](const std::vector<std::string>& pairs) {
+           for (const std::string& pair : pairs) {
+             const size_t equals = pair.find('=');
+             settings.artifact_budgets[pair.substr(0, equals)] = std::stoull(pair.substr(equals + 1));
+           }
+         },
+         "TENANT=BYTES, other than --artifact-budget; may be repeated")
+      ->check([](const std::string& pair) -> std::string {
+        const size_t equals = pair.find('=');
+        const std::string bytes = equals == std::string::npos ? "" : pair.substr(equals + 1);
+        const bool number = !bytes.empty() && bytes.size() < 19 &&
+                            bytes.find_first_not_of("0123456789") == std::string::npos;
+        if (number && equals > 0) return "";
+        return fmt::format("'{}' must be TENANT=BYTES", pair);
+      });
+  app.add_option("--reserve-bytes", settings.reserve_bytes,
+                 "Free bytes on the state's disk below which new jobs are refused")
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -50,6 +50,12 @@ class Changes {
            obsolete_folders.empty() && sweeps.empty();
   }
 
+  /// Calls `act(job)` for every job of which a record was touched.
+  template <class Act>
+  void ForEachTouched(Act act) const {
+    for (const auto& [job, dirty] : dirty_) act(*job);
+  }
+
   /// Serializes the touched records into `writes`. Call once, at the end.
   void Seal();
 

@@ -75,7 +75,13 @@ void Publish(Job& job, const std::string& folder, const StepReports& reports, Co
   artifact->set_path(folder);
   artifact->set_step(reports.begin()->second.checkpoint().step());
   uint64_t bytes = 0;
-  for (const auto& [tp, report] : reports) bytes += report.checkpoint().bytes();
+  for (const auto& [tp, report] : reports) {
+    bytes += report.checkpoint().bytes();
+    v1::CheckpointShard& shard = *record.add_shards();
+    shard.set_file(report.checkpoint().shard());
+    shard.set_bytes(report.checkpoint().bytes());
+    shard.set_sha256(report.checkpoint().sha256());
+  }
   artifact->set_bytes(bytes);
   if (reports.size() == 1) artifact->set_sha256(reports.begin()->second.checkpoint().sha256());
   Record(job, record, context);

@@ -1,6 +1,7 @@
 #include "server/jobs/core.h"
 
 #include <algorithm>
+#include <set>
 
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
@@ -55,6 +56,7 @@ Context Core::MakeContext(Changes& changes) {
 
 void Core::Commit(Changes changes) {
   if (changes.empty()) return;
+  changes.ForEachTouched([this](Job& job) { index_.Update(job); });
   changes.Seal();
   store::WriteBatch writes = std::move(changes.writes);
   auto leaving = std::make_shared<Changes>(std::move(changes));
@@ -106,41 +108,63 @@ void Core::SendOrder(const Order& order) {
   }
 }
 
+/// Inputs that come together share one run.
+void Core::RequestSchedule() {
+  if (closed_ || std::exchange(schedule_requested_, true)) return;
+  if (parts_.clock().steady < next_schedule_) return;  // Tick comes back to it
+  boost::asio::post(parts_.loop, [this, alive = std::weak_ptr<bool>(alive_)] {
+    if (!alive.expired()) RunSchedule();
+  });
+}
+
+void Core::RunSchedule() {
+  if (closed_ || !std::exchange(schedule_requested_, false)) return;
+  const auto began = parts_.clock().steady;
+  Change([this](Context& context) {
+    Schedule(context);
+    context.changes.schedule = false;  // what it did calls for no second run
+  });
+  const auto now = parts_.clock().steady;
+  next_schedule_ = now + 9 * (now - began);
+}
+
 /// Gives every job that waits for its data check an agent that sees files, the least busy one
 /// first.
 void Core::StartChecks(Context& context) {
-  std::map<std::string, int> running;
-  for (const auto& [id, job] : jobs_) {
-    if (!job->check.node.empty()) ++running[job->check.node];
-  }
-  for (const auto& [id, job] : jobs_) {
-    if (job->ended() || job->check.done || !job->check.task_id.empty()) continue;
-    const Node* best = nullptr;
-    for (const auto& [name, node] : nodes_.nodes()) {
-      if (node.ready() && (best == nullptr || running[name] < running[best->name])) best = &node;
+  constexpr size_t kMostPerNode = 8;
+  if (index_.unchecked().empty()) return;
+  std::set<std::pair<size_t, Node*>> by_load;
+  for (auto& [name, node] : nodes_.nodes()) {
+    // A check whose job was cancelled may never be answered.
+    std::erase_if(node.checks, [&, &name = name](const std::string& id) {
+      const Job* job = FindExact(id);
+      return job == nullptr || job->ended() || job->check.node != name;
+    });
+    if (node.ready() && node.checks.size() < kMostPerNode) {
+      by_load.emplace(node.checks.size(), &node);
     }
-    if (best == nullptr) return;
-    ++running[best->name];
-    job->check.task_id = NewUlid(context.now.wall);
-    job->check.node = best->name;
-    context.changes.Send(best->name, CheckOrder(*job));
   }
+  std::vector<Job*> started;
+  for (const auto& [id, job] : index_.unchecked()) {
+    if (by_load.empty()) break;
+    Node& node = *by_load.extract(by_load.begin()).value().second;
+    node.checks.insert(id);
+    if (node.checks.size() < kMostPerNode) by_load.emplace(node.checks.size(), &node);
+    job->check.task_id = NewUlid(context.now.wall);
+    job->check.node = node.name;
+    started.push_back(job);
+    context.changes.Send(node.name, CheckOrder(*job));
+  }
+  for (Job* job : started) index_.Update(*job);
 }
 
 /// Free devices go to jobs that recover first, then to waiting ones.
 void Core::Schedule(Context& context) {
-  context.changes.schedule = false;
   StartChecks(context);
-  for (const auto& [id, job] : jobs_) {
-    if (job->record.state() == v1::RECOVERING) FillVacancies(*job, context);
-  }
+  for (const auto& [id, job] : index_.recovering()) FillVacancies(*job, context);
   GrowJobs(context);
   scheduler::Input input{.now = context.now.wall};
-  for (const auto& [id, job] : jobs_) {
-    if (job->record.state() == v1::PENDING && job->check.done && !job->held) {
-      input.pending.push_back(ToPending(*job));
-    }
-  }
+  for (const auto& [id, job] : index_.pending()) input.pending.push_back(ToPending(*job));
   if (input.pending.empty()) return;
   input.nodes = nodes_.View();
   const scheduler::Decision decision = scheduler::Decide(input);
@@ -149,6 +173,7 @@ void Core::Schedule(Context& context) {
   }
   for (const scheduler::Waiting& waiting : decision.waiting) {
     Job& job = *jobs_.at(waiting.job_id);
+    if (job.wait_reason == waiting.reason) continue;  // known, and stored
     job.wait_reason = waiting.reason;
     job.record.set_reason(std::string(scheduler::WaitCodeName(waiting.code)));
     job.record.set_message(waiting.reason);
@@ -166,7 +191,7 @@ void Core::Tick() {
     // While the disk does not keep up, reports are refused and orders do not leave.
     const bool keeps_up = committer_.health().ok() &&
                           committer_.backlog_bytes() <= parts_.settings.backlog_bound_bytes;
-    for (const auto& [id, job] : jobs_) {
+    for (const auto& [id, job] : index_.placed()) {
       if (job->members.empty()) continue;
       if (keeps_up) AskForLeftReports(*job, context);
       if (keeps_up) CheckWait(*job, context);
@@ -179,10 +204,15 @@ void Core::Tick() {
         HoldLimits(*job, passed, context);
       }
     }
-    if (parts_.observer != nullptr) {
-      parts_.observer->OnTick(jobs_, nodes_, committer_, context.now);
+    if (context.now.steady >= next_second_) {
+      next_second_ = context.now.steady + std::chrono::seconds(1);
+      TickOncePerSecond(context);
     }
   });
+  Retain(parts_.clock());
+  FailReads([now = parts_.clock()](const PendingRead& read) { return read.limit < now.steady; },
+            "gave no answer in time");
+  if (schedule_requested_ && parts_.clock().steady >= next_schedule_) RunSchedule();
 }
 
 /// A job that lost replicas takes free devices before jobs that come after it, not before others.
@@ -193,12 +223,11 @@ void Core::GrowJobs(Context& context) {
     }
     return FromTimestamp(a.record.submitted()) < FromTimestamp(b.record.submitted());
   };
-  for (const auto& [id, job] : jobs_) {
+  for (const auto& [id, job] : index_.placed()) {
     if (!WantsToGrow(*job, context.now)) continue;
-    const bool behind = std::ranges::any_of(jobs_, [&](const auto& entry) {
+    const bool behind = std::ranges::any_of(index_.pending(), [&](const auto& entry) {
       const Job& other = *entry.second;
-      return other.record.state() == v1::PENDING && other.check.done && !other.held &&
-             other.spec().parallel().device() == job->spec().parallel().device() &&
+      return other.spec().parallel().device() == job->spec().parallel().device() &&
              precedes(other, *job);
     });
     if (!behind) MaybeGrow(*job, context);
@@ -223,15 +252,21 @@ void Core::CheckNodes(Context& context) {
                    std::chrono::duration_cast<std::chrono::milliseconds>(silent).count());
       context.changes.schedule = true;
     }
-    if (silent <= parts_.settings.lost_after) continue;
-    for (const auto& [id, job] : jobs_) {
-      if (job->ended() || job->check.node != name) continue;
+    if (silent <= parts_.settings.lost_after || context.now.steady < node.grace_until) continue;
+    for (const std::string& id : std::exchange(node.checks, {})) {
+      Job* job = FindExact(id);
+      if (job == nullptr || job->ended() || job->check.node != name) continue;
       job->check = {};  // another agent gets it
+      index_.Update(*job);
       context.changes.schedule = true;
     }
-    for (const auto& [id, job] : jobs_) {
+    if (node.occupied.empty()) continue;
+    for (const auto& [id, job] : index_.placed()) {
       if (job->leaving()) {
-        std::erase_if(job->members, [&](const Member& member) { return member.node == name; });
+        std::erase_if(job->members, [&](const Member& member) {
+          if (member.node == name) nodes_.Free(name, member.worker_id);
+          return member.node == name;
+        });
         MaybePending(*job, context);
       } else if (MayGiveUp(*job, node, context.now)) {
         spdlog::warn("event=host_lost job={} node={}", id, name);
@@ -255,7 +290,15 @@ bool Core::MayGiveUp(const Job& job, const Node& node, Now now) const {
     }
   }
   if (ranks_there == 0) return false;
-  if (ranks_elsewhere) return now.steady - job.last_advance > parts_.settings.lost_after;
+  if (ranks_elsewhere) {
+    // A long step is not a stand-still.
+    double longest = 0;
+    for (const double seconds : job.recent_step_seconds) longest = std::max(longest, seconds);
+    const double most = job.spec().recovery().step_deadline_seconds();
+    const std::chrono::duration<double> limit = std::max<std::chrono::duration<double>>(
+        parts_.settings.lost_after, std::chrono::duration<double>(std::min(3 * longest, most)));
+    return now.steady - job.last_advance > limit;
+  }
   int free = 0;
   for (const scheduler::NodeView& view : nodes_.View()) {
     if (!view.ready || view.drained) continue;
@@ -284,6 +327,7 @@ void Core::Close() {
   const absl::Status going_down =
       absl::UnavailableError("the coordinator is going down; try again");
   streams_.EndAll(going_down);
+  FailReads([](const PendingRead&) { return true; }, "cannot be asked: the coordinator goes down");
   for (auto& [name, node] : nodes_.nodes()) {
     if (node.link != nullptr) std::exchange(node.link, nullptr)->End(going_down);
   }

@@ -20,9 +20,11 @@
 #include "server/jobs/committer.h"
 #include "server/jobs/context.h"
 #include "server/jobs/job.h"
+#include "server/jobs/job_index.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/node_table.h"
 #include "server/jobs/parking.h"
+#include "server/jobs/retention.h"
 #include "server/jobs/settings.h"
 #include "server/jobs/stream_hub.h"
 #include "server/rendezvous/store_table.h"
@@ -37,7 +39,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void OnUpdate(const Job& job, const v1::JobUpdate& update) = 0;
-  /// With every Core::Tick.
+  /// About once per second.
   virtual void OnTick(const std::map<std::string, std::unique_ptr<Job>>& jobs,
                       const NodeTable& nodes, const Committer& committer, Now now) = 0;
   /// A batch became durable.
@@ -63,6 +65,8 @@ class Core {
     std::function<void(Sweep)> sweep_folder;
     /// Outlives the core. May be null.
     Observer* observer = nullptr;
+    /// Free bytes on the disk that holds the store; quick. May be empty.
+    std::function<uint64_t()> free_bytes;
   };
 
   explicit Core(Parts parts);
@@ -95,11 +99,24 @@ class Core {
   /// checkpoint's folder. Errors: NotFound, naming what there is; InvalidArgument for a path with
   /// "." or ".." in it.
   absl::Status CheckArtifact(std::string_view job_id, const std::string& path) const;
+  /// Errors of GetJob.
+  absl::StatusOr<v1::ListArtifactsResponse> ListArtifacts(std::string_view job_id) const;
+  /// Ready nodes whose agents may see the job's files, the likeliest first: those of its ranks,
+  /// then all others.
+  std::vector<std::string> NodesNearFiles(std::string_view job_id);
+  /// Has the agent of `node` read a piece of a file (`request` without read_id). `done` is called
+  /// once, on the loop, perhaps within. Errors: the agent's, or Unavailable if it is away or gives
+  /// no answer in time.
+  using FileRead = std::function<void(absl::StatusOr<v1::FileChunk>)>;
+  void ReadFile(const std::string& node, v1::ReadFile request, FileRead done);
   v1::ListNodesResponse ListNodes() const { return nodes_.Describe(); }
   absl::Status DrainNode(const v1::DrainNodeRequest& request);
   /// The reader to name in streams().Drained and Remove. Errors of GetJob.
   absl::StatusOr<StreamHub::ReaderId> WatchJob(v1::WatchJobRequest request,
                                                std::shared_ptr<UpdateSink> sink);
+  /// Errors: InvalidArgument, Unavailable.
+  absl::StatusOr<StreamHub::ReaderId> WatchAll(const v1::WatchAllRequest& request,
+                                               std::shared_ptr<AllUpdatesSink> sink);
   StreamHub& streams() { return streams_; }
 
   /// Returns when everything done so far is durable.
@@ -120,6 +137,8 @@ class Core {
   void Close();
 
   const std::map<std::string, std::unique_ptr<Job>>& jobs() const { return jobs_; }
+  /// Streams of agents that have registered.
+  size_t link_count() const { return links_.size(); }
   const Committer& committer() const { return committer_; }
 
  private:
@@ -130,20 +149,23 @@ class Core {
   void Audit(const std::string& action, const std::string& subject, const std::string& outcome,
              Changes& changes) const;
 
-  /// Runs `act(context)`, then schedules if asked to and commits what came of it.
+  /// Runs `act(context)`, commits what came of it, and has the scheduler run soon if asked to.
   template <class Act>
   void Change(Act act) {
     Changes changes;
     Context context = MakeContext(changes);
     act(context);
-    if (changes.schedule) Schedule(context);
+    const bool schedule = changes.schedule;
     Commit(std::move(changes));
+    if (schedule) RequestSchedule();
   }
   Context MakeContext(Changes& changes);
   void Commit(Changes changes);
   void Leave(const Changes& changes);
   void SendOrder(const Order& order);
 
+  void RequestSchedule();
+  void RunSchedule();
   void StartChecks(Context& context);
   void Schedule(Context& context);
   void GrowJobs(Context& context);
@@ -159,6 +181,22 @@ class Core {
   void OrderKill(const std::string& node, const std::string& worker_id, const std::string& job_id,
                  Context& context);
 
+  void StartLinkCheck(Node& node, Context& context);
+  void OnLinkReport(const Node& peer, const v1::LinkReport& report, Context& context);
+  void CheckLinks(Context& context);
+  void OnFileChunk(const v1::FileChunk& chunk);
+  /// Fails the reads for which `fails(read)` holds.
+  struct PendingRead {
+    std::string node;
+    std::chrono::steady_clock::time_point limit;
+    FileRead done;
+  };
+  void FailReads(const std::function<bool(const PendingRead&)>& fails, const std::string& reason);
+  void TickOncePerSecond(Context& context);
+  void Retain(Now now);
+  void OnRetained(const RetentionTask& task, const absl::StatusOr<store::PruneResult>& result);
+  void ForgetNodes(Context& context);
+
   void LoadJob(const store::StoredJob& stored, Context& context);
   void ResumeStage(Job& job, const v1::JobProgress& progress, Context& context);
   static void AskForLeftReports(Job& job, Context& context);
@@ -171,11 +209,29 @@ class Core {
   NodeTable nodes_;
   rendezvous::StoreTable rendezvous_;
   std::map<std::string, std::unique_ptr<Job>> jobs_;
-  /// (tenant, request_id) → job_id.
-  std::map<std::pair<std::string, std::string>, std::string> requests_;
+  JobIndex index_;
+  struct Accepted {
+    std::string job_id;
+    std::string spec_hash;
+  };
+  /// By (tenant, request_id).
+  std::map<std::pair<std::string, std::string>, Accepted> requests_;
   /// Streams that have registered → node.
   std::unordered_map<const AgentLink*, std::string> links_;
   std::optional<std::chrono::steady_clock::time_point> last_tick_;
+  std::chrono::steady_clock::time_point next_second_;
+  std::chrono::steady_clock::time_point next_artifact_check_;
+  std::map<std::string, PendingRead> reads_;
+  Retention retention_;
+  bool retaining_ = false;
+  std::chrono::system_clock::time_point next_audit_retention_;
+  /// OK while there is room for new work.
+  absl::Status room_;
+  /// The scheduler has to run, and may not before this time: it takes a tenth of the loop at most.
+  bool schedule_requested_ = false;
+  std::chrono::steady_clock::time_point next_schedule_;
+  /// Lets what was posted and not run before destruction do nothing.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool closed_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include "server/jobs/losses.h"
 #include "server/jobs/parking.h"
 #include "server/jobs/reports.h"
+#include "server/jobs/version_skew.h"
 
 // What agents tell the core.
 namespace tundish::jobs {
@@ -66,10 +67,17 @@ void Core::OnAgentMessage(const std::shared_ptr<AgentLink>& link, const v1::Agen
       case v1::AgentMessage::kReports:
         return OnReports(*node, message.reports(), context);
       case v1::AgentMessage::kTaskResult:
+        if (node->checks.erase(message.task_result().job_id()) > 0 && !index_.unchecked().empty()) {
+          context.changes.schedule = true;  // it has room for another
+        }
         if (Job* job = FindExact(message.task_result().job_id())) {
           OnDataChecked(*job, message.task_result(), context);
         }
         return;
+      case v1::AgentMessage::kFileChunk:
+        return OnFileChunk(message.file_chunk());
+      case v1::AgentMessage::kLinkReport:
+        return OnLinkReport(*node, message.link_report(), context);
       case v1::AgentMessage::kStartFailed:
         return OnStartFailed(*node, message.start_failed(), context);
       default:
@@ -87,12 +95,17 @@ void Core::OnAgentGone(const AgentLink* link) {
   node->link = nullptr;
   if (closed_) return;
   spdlog::warn("event=agent_disconnected node={}", node->name);
+  FailReads([node](const PendingRead& read) { return read.node == node->name; }, "is away");
   // A data check goes on meanwhile: its agent tells of it when it is back.
   Change([](Context& context) { context.changes.schedule = true; });
 }
 
 void Core::OnRegister(const std::shared_ptr<AgentLink>& link, const v1::AgentMessage& message) {
-  if (absl::Status valid = NodeTable::CheckRegistration(message); !valid.ok()) {
+  absl::Status valid = CheckVersionSkew(TUNDISH_VERSION, message.register_().version());
+  if (valid.ok()) valid = NodeTable::CheckRegistration(message);
+  if (!valid.ok()) {
+    spdlog::warn("event=agent_refused node={:.64} reason=\"{}\"", message.node(),
+                 std::string(valid.message()));
     link->End(valid);
     return;
   }
@@ -106,28 +119,37 @@ void Core::OnRegister(const std::shared_ptr<AgentLink>& link, const v1::AgentMes
   reply.mutable_register_reply()->set_version(TUNDISH_VERSION);
   reply.mutable_register_reply()->set_heartbeat_interval_ms(
       static_cast<uint32_t>(parts_.settings.heartbeat_interval.count()));
+  reply.mutable_register_reply()->set_lease_ms(
+      static_cast<uint32_t>(parts_.settings.unreachable_after.count()));
   link->Send(std::move(reply));
 
   links_[link.get()] = message.node();
-  const Node* known = nodes_.Find(message.node());
+  Node* known = nodes_.Find(message.node());
   const bool same_process = known != nullptr && known->incarnation == message.incarnation();
   Change([&](Context& context) {
-    for (const auto& [id, job] : jobs_) {
-      if (job->ended() || job->check.node != message.node()) continue;
+    std::set<std::string> checks;
+    if (known != nullptr) checks = std::exchange(known->checks, {});
+    std::erase_if(checks, [&](const std::string& id) {
+      Job* job = FindExact(id);
+      if (job == nullptr || job->ended() || job->check.node != message.node()) return true;
       if (same_process) {
         // It may never have heard of the check, or told of its end in vain; else it knows the id.
         context.changes.Send(message.node(), CheckOrder(*job));
-      } else {
-        job->check = {};  // ended with its agent
+        return false;
       }
-    }
+      job->check = {};  // ended with its agent
+      index_.Update(*job);
+      return true;
+    });
     Node& node = nodes_.Register(message, link, context.now);
+    node.checks = std::move(checks);
     spdlog::info("event=agent_registered node={} incarnation={} devices={} workers={}", node.name,
                  node.incarnation, node.registration.devices_size(),
                  message.register_().workers_size());
     context.changes.writes.PutNode(NodeTable::Record(node));
     context.changes.schedule = true;
     ReconcileNode(node, message.register_(), context);
+    StartLinkCheck(node, context);
   });
 }
 
@@ -201,7 +223,7 @@ void Core::ReconcileNode(Node& node, const v1::Register& registration, Context& 
       Adopt(*job, *member, worker, context);
     }
   }
-  for (const auto& [id, job] : jobs_) {
+  for (const auto& [id, job] : index_.placed()) {
     const bool joiner_gone = std::ranges::any_of(job->joiners, [&](const Member& joiner) {
       return joiner.node == node.name && !reported.contains(joiner.worker_id);
     });

@@ -63,6 +63,7 @@ absl::Status Core::CheckAccepting() const {
         fmt::format("the coordinator cannot write its state ({}); try again",
                     std::string(committer_.health().message())));
   }
+  if (!room_.ok()) return room_;
   return absl::OkStatus();
 }
 
@@ -98,16 +99,18 @@ absl::StatusOr<v1::SubmitJobResponse> Core::Submit(const std::string& request_id
   v1::SubmitJobResponse response;
   const std::pair<std::string, std::string> key(resolved.tenant(), request_id);
   if (const auto known = requests_.find(key); known != requests_.end()) {
-    const Job* job = FindExact(known->second);
-    const std::string difference =
-        job == nullptr ? "" : spec::SpecDifference(job->spec(), resolved);
+    const Job* job = FindExact(known->second.job_id);
+    const std::string difference = job != nullptr ? spec::SpecDifference(job->spec(), resolved)
+                                   : known->second.spec_hash != spec::SpecHash(resolved)
+                                       ? "its record is gone"
+                                       : "";
     if (!difference.empty()) {
       return absl::AlreadyExistsError(
           fmt::format("request_id '{}' already made job {} from another spec: {}; use a new "
                       "request_id for another job",
-                      request_id, known->second, difference));
+                      request_id, known->second.job_id, difference));
     }
-    response.set_job_id(known->second);
+    response.set_job_id(known->second.job_id);
     response.set_existing(true);
     return response;
   }
@@ -125,7 +128,8 @@ absl::StatusOr<v1::SubmitJobResponse> Core::Submit(const std::string& request_id
     context.changes.writes.AddRequest(request);
     Audit("submit_job", job->id(), "OK", context.changes);
     context.changes.schedule = true;
-    requests_[key] = job->id();
+    requests_[key] = {job->id(), request.spec_hash()};
+    streams_.SetHead(job->id(), resolved.tenant(), 0, false);
     spdlog::info("event=job_submitted job={} name={} tenant={}", job->id(), resolved.name(),
                  resolved.tenant());
     jobs_[job->id()] = std::move(job);
@@ -325,8 +329,16 @@ absl::StatusOr<StreamHub::ReaderId> Core::WatchJob(v1::WatchJobRequest request,
   if (closed_) return absl::UnavailableError("the coordinator is going down; try again");
   const absl::StatusOr<Job*> job = Find(request.job_id());
   if (!job.ok()) return job.status();
+  if (absl::Status valid = StreamFilter::Check(request); !valid.ok()) return valid;
   request.set_job_id((*job)->id());
-  return streams_.Add(request, std::move(sink));
+  return streams_.Add(request, (*job)->tensor(), std::move(sink));
+}
+
+absl::StatusOr<StreamHub::ReaderId> Core::WatchAll(const v1::WatchAllRequest& request,
+                                                   std::shared_ptr<AllUpdatesSink> sink) {
+  if (closed_) return absl::UnavailableError("the coordinator is going down; try again");
+  if (absl::Status valid = StreamFilter::Check(request); !valid.ok()) return valid;
+  return streams_.AddAll(request, std::move(sink));
 }
 
 void Core::Audit(const std::string& action, const std::string& subject, const std::string& outcome,

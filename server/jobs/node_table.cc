@@ -9,7 +9,7 @@
 
 namespace tundish::jobs {
 
-void NodeTable::Load(const v1::NodeRecord& record, Now now) {
+void NodeTable::Load(const v1::NodeRecord& record, Now now, std::chrono::milliseconds grace) {
   Node& node = nodes_[record.node()];
   node.name = record.node();
   node.incarnation = record.incarnation();
@@ -17,6 +17,7 @@ void NodeTable::Load(const v1::NodeRecord& record, Now now) {
   node.drained = record.drained();
   node.last_heard = now.steady;
   node.last_heard_wall = FromTimestamp(record.last_heard());
+  node.grace_until = now.steady + grace;
 }
 
 absl::Status NodeTable::CheckRegistration(const v1::AgentMessage& message) {
@@ -35,6 +36,12 @@ absl::Status NodeTable::CheckRegistration(const v1::AgentMessage& message) {
     return absl::InvalidArgumentError(fmt::format("node '{}' offers {} devices; the limit is {}",
                                                   message.node(), registration.devices_size(),
                                                   kMaxDevices));
+  }
+  constexpr uint32_t kMostPort = 65535;
+  if (registration.data_port() > kMostPort) {
+    return absl::InvalidArgumentError(fmt::format("node '{}' sends data_port {}; the limit is {}",
+                                                  message.node(), registration.data_port(),
+                                                  kMostPort));
   }
   std::set<std::string> names;
   for (const v1::Device& device : registration.devices()) {
@@ -57,6 +64,9 @@ Node& NodeTable::Register(const v1::AgentMessage& message, std::shared_ptr<Agent
   node.last_heard = now.steady;
   node.last_heard_wall = now.wall;
   node.unreachable = false;
+  node.grace_until = {};
+  node.link_check = {};
+  node.problem.clear();
   return node;
 }
 
@@ -85,7 +95,7 @@ std::vector<scheduler::NodeView> NodeTable::View() const {
     scheduler::NodeView& view = views.emplace_back();
     view.node = name;
     view.ready = node.ready();
-    view.drained = node.drained;
+    view.drained = !node.usable();
     for (const v1::Device& device : node.registration.devices()) {
       view.devices.push_back(
           {.name = device.name(),
@@ -105,6 +115,7 @@ v1::ListNodesResponse NodeTable::Describe() const {
     status->set_incarnation(node.incarnation);
     status->set_state(!node.ready() ? "unreachable" : node.drained ? "drained" : "ready");
     status->set_version(node.registration.version());
+    status->set_problem(node.problem);
     *status->mutable_last_heard() = ToTimestamp(node.last_heard_wall);
     for (const v1::Device& device : node.registration.devices()) {
       v1::DeviceStatus* entry = status->add_devices();

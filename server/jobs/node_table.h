@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,17 @@ class AgentLink {
   virtual void End(const absl::Status& status) = 0;
 };
 
+/// How a node's data interface is measured when it joins: its peers are asked, one after the other.
+struct LinkCheck {
+  /// The order in force; empty: none.
+  std::string probe_id;
+  std::chrono::steady_clock::time_point limit;
+  /// Peers asked since the node joined or since the last verdict.
+  std::set<std::string> asked;
+  /// When a node with a problem is measured again.
+  std::chrono::steady_clock::time_point again;
+};
+
 /// Who holds a device: a rank being started, running or being ended.
 struct Occupant {
   std::string job_id;
@@ -41,19 +53,28 @@ struct Node {
   std::shared_ptr<AgentLink> link;
   std::chrono::steady_clock::time_point last_heard;
   std::chrono::system_clock::time_point last_heard_wall;
+  /// Known from before a restart of the coordinator: not lost before this time.
+  std::chrono::steady_clock::time_point grace_until;
   /// Nothing heard for Settings::unreachable_after, or no stream.
   bool unreachable = true;
   /// Device name → occupant.
   std::map<std::string, Occupant> occupied;
+  LinkCheck link_check;
+  /// Why it gets no ranks although it is there; empty: nothing is wrong.
+  std::string problem;
+  /// Jobs whose data its agent checks.
+  std::set<std::string> checks;
 
   bool ready() const { return link != nullptr && !unreachable; }
+  /// May get new ranks, as far as the node itself is concerned.
+  bool usable() const { return !drained && problem.empty() && link_check.probe_id.empty(); }
 };
 
 /// Every node ever registered, and who holds its devices. Lives on the core loop.
 class NodeTable {
  public:
-  /// From the store, at the start: known, not connected, heard of just now.
-  void Load(const v1::NodeRecord& record, Now now);
+  /// From the store, at the start: known, not connected, heard of just now; `grace` to come back.
+  void Load(const v1::NodeRecord& record, Now now, std::chrono::milliseconds grace);
 
   /// Takes a registration; occupancy is left for the caller to reconcile.
   /// Errors: InvalidArgument for an empty or overlong name, no incarnation, more than 1024 devices,

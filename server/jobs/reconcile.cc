@@ -52,12 +52,13 @@ absl::Status Core::Load() {
   absl::StatusOr<store::State> state = parts_.store.LoadState();
   if (!state.ok()) return state.status();
   const Now now = parts_.clock();
-  for (const v1::NodeRecord& node : state->nodes) nodes_.Load(node, now);
+  for (const v1::NodeRecord& node : state->nodes) nodes_.Load(node, now, parts_.settings.restart_grace);
   for (const v1::RequestRecord& request : state->requests) {
-    requests_[{request.tenant(), request.request_id()}] = request.job_id();
+    requests_[{request.tenant(), request.request_id()}] = {request.job_id(), request.spec_hash()};
   }
   Change([&](Context& context) {
     for (const auto& [id, stored] : state->jobs) LoadJob(stored, context);
+    for (const auto& [id, job] : jobs_) index_.Update(*job);
   });
   spdlog::info("event=state_loaded jobs={} nodes={}", jobs_.size(), state->nodes.size());
   return absl::OkStatus();
@@ -74,7 +75,7 @@ void Core::LoadJob(const store::StoredJob& stored, Context& context) {
   job.checkpoints = stored.checkpoints;
   jobs_[job.id()] = std::move(owned);
   const bool ended = IsTerminal(job.record.state());
-  streams_.SetHead(job.id(), stored.last_seq, ended);
+  streams_.SetHead(job.id(), job.spec().tenant(), stored.last_seq, ended);
   job.check.done = job.record.data_report().train_images() > 0;
   if (ended) {
     job.stage = Stage::kEnded;

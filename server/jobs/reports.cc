@@ -162,6 +162,8 @@ void Handle(Job& job, Member& member, const v1::RankReport& report, Context& con
     case v1::RankReport::kFinished:
       return OnFinished(job, member, report, context);
     case v1::RankReport::kFailed:
+      // The end of an arrangement that is over already; its successor finds what lasts by itself.
+      if (report.job_epoch() != 0 && report.job_epoch() < job.record.job_epoch()) return;
       return OnFailed(job, member, report, context);
     case v1::RankReport::kLog:
       return OnLog(job, member, report, context);

@@ -70,7 +70,7 @@ class CoreHarness : public testing::Test {
   }
 
   void StartCore() {
-    auto store = store::Store::Open(folder_ / "tundish.db");
+    auto store = store::Store::Open(folder_ / "tundish.db", store_options_);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     settings_.artifact_root = (folder_ / "artifacts").string();
@@ -81,7 +81,8 @@ class CoreHarness : public testing::Test {
                     .clock = [this] { return now_; },
                     .remove_folder = [this](std::string folder) { removed_.push_back(folder); },
                     .sweep_folder = [this](Sweep sweep) { sweeps_.push_back(sweep); },
-                    .observer = nullptr});
+                    .observer = nullptr,
+                    .free_bytes = [this] { return free_bytes_; }});
     const absl::Status loaded = core_->Load();
     ASSERT_TRUE(loaded.ok()) << loaded;
   }
@@ -181,6 +182,8 @@ class CoreHarness : public testing::Test {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::filesystem::path folder_;
   Settings settings_;
+  store::Options store_options_;
+  uint64_t free_bytes_ = uint64_t{1} << 40;
   Now now_{std::chrono::system_clock::now(), std::chrono::steady_clock::now()};
   std::unique_ptr<store::Store> store_;
   std::map<std::string, std::unique_ptr<fakes::FakeAgent>> agents_;

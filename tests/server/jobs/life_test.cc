@@ -129,6 +129,7 @@ TEST_F(LifeTest, TooManyRanksAreRefusedAndWaitingIsExplained) {
   EXPECT_THAT(std::string(refused.status().message()),
               testing::AllOf(HasSubstr("8"), HasSubstr("4")));
   const std::string first = Submit(Spec(2, 2), "a");
+  Advance(std::chrono::milliseconds(1));  // age decides
   const std::string second = Submit(Spec(2, 2), "b");
   Settle();
   EXPECT_EQ(Get(first).state(), v1::STARTING);
