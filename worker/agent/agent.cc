@@ -95,6 +95,19 @@ Agent::Agent(Options options, Host host, std::unique_ptr<StateDir> state)
                    reports_refused_ = false;
                    workers_.AskAgain();
                  }}),
+      files_(io_.get_executor(),
+             [this](v1::FileChunk chunk) {
+               v1::AgentMessage answer;
+               *answer.mutable_file_chunk() = std::move(chunk);
+               link_.Answer(std::move(answer));
+             }),
+      link_listener_(io_),
+      link_prober_(io_.get_executor(), options_.data_address,
+                   [this](v1::LinkReport report) {
+                     v1::AgentMessage answer;
+                     *answer.mutable_link_report() = std::move(report);
+                     link_.Answer(std::move(answer));
+                   }),
       service_(io_, workers_, *stub_,
                {.on_report = [this](v1::RankReport report) { OnReport(std::move(report)); },
                 .on_store_call = [this] { metrics_.Add(kStoreCalls); }}) {}
@@ -106,6 +119,9 @@ absl::Status Agent::Listen() {
        {"/healthz", [](const http::Request&) { return http::Response{.body = "ok\n"}; }}});
   if (!http.ok()) return http.status();
   http_ = *std::move(http);
+  if (absl::Status listening = link_listener_.Start(options_.data_address); !listening.ok()) {
+    return listening;
+  }
   if (absl::Status adopted = workers_.AdoptRecorded(); !adopted.ok()) return adopted;
   auto server =
       rpc::Server::Start({.address = "unix:" + state_->socket().string(), .services = {&service_}});
@@ -139,9 +155,12 @@ void Agent::Stop(bool stop_ranks) {
   }
   RunToEnd([this](std::function<void()> ended) {
     http_->Close();
+    link_listener_.Close();
     workers_.DetachAll();
     link_.Close(std::chrono::seconds(1), std::move(ended));
   });
+  files_.Close();
+  link_prober_.Close();
   server_->Stop(std::chrono::milliseconds(200));  // The loop still runs and ends what is left.
   work_.reset();
   io_.stop();
@@ -153,6 +172,7 @@ v1::Register Agent::Registration() const {
   registration.set_version(TUNDISH_VERSION);
   registration.set_data_address(options_.data_address);
   registration.set_topology(host_.topology);
+  registration.set_data_port(link_listener_.port());
   for (const v1::Device& device : host_.devices) *registration.add_devices() = device;
   for (v1::LiveWorker& worker : workers_.Live()) {
     *registration.add_workers() = std::move(worker);
@@ -183,6 +203,10 @@ void Agent::OnMessage(const v1::CoordinatorMessage& message) {
       return workers_.Acknowledge(message.ack());
     case v1::CoordinatorMessage::kRunTask:
       return checks_.Run(message.run_task());
+    case v1::CoordinatorMessage::kReadFile:
+      return files_.Read(message.read_file());
+    case v1::CoordinatorMessage::kProbeLink:
+      return link_prober_.Probe(message.probe_link());
     case v1::CoordinatorMessage::kRegisterReply:  // The link's own.
     case v1::CoordinatorMessage::BODY_NOT_SET:    // Of a newer coordinator.
       return;

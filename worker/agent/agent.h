@@ -16,6 +16,8 @@
 #include "tundish/v1/node.grpc.pb.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/data_checks.h"
+#include "worker/agent/file_reader.h"
+#include "worker/agent/link_probe.h"
 #include "worker/agent/options.h"
 #include "worker/agent/rank_service.h"
 #include "worker/agent/state_dir.h"
@@ -66,6 +68,9 @@ class Agent {
   Workers workers_;
   DataChecks checks_;
   CoordinatorLink link_;
+  FileReader files_;
+  LinkListener link_listener_;
+  LinkProber link_prober_;
   bool reports_refused_ = false;
 
   RankService service_;

@@ -124,6 +124,12 @@ void CoordinatorLink::Tell(v1::AgentMessage fact, Clock::time_point since) {
   Pump();
 }
 
+void CoordinatorLink::Answer(v1::AgentMessage answer) {
+  if (!connected_) return;
+  queue_.AddPassing(std::move(answer));
+  Pump();
+}
+
 bool CoordinatorLink::Report(v1::RankReport report) {
   if (!connected_) return false;
   if (!queue_.AddReport(std::move(report))) {

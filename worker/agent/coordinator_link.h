@@ -43,6 +43,9 @@ class CoordinatorLink {
   /// Tells a fact, now or as soon as there is a stream.
   void Tell(v1::AgentMessage fact, std::chrono::steady_clock::time_point since);
 
+  /// Sends an answer on the present stream; without one it is dropped.
+  void Answer(v1::AgentMessage answer);
+
   /// Passes on a report. False if there is no stream or no room: its rank will be asked again.
   bool Report(v1::RankReport report);
 

@@ -8,6 +8,10 @@ void UplinkQueue::AddFact(v1::AgentMessage message, TimePoint since) {
   queue_.push_back({.fact = std::move(message), .since = since});
 }
 
+void UplinkQueue::AddPassing(v1::AgentMessage message) {
+  queue_.push_back({.fact = std::move(message), .passing = true});
+}
+
 bool UplinkQueue::AddReport(v1::RankReport report) {
   if (report_bytes_ >= report_bound_bytes_) return false;
   report_bytes_ += report.ByteSizeLong();
@@ -21,6 +25,7 @@ std::optional<v1::AgentMessage> UplinkQueue::Next(TimePoint now) {
   if (!queue_.front().report) {
     Item item = std::move(queue_.front());
     queue_.pop_front();
+    if (item.passing) return std::move(item.fact);
     message = item.fact;
     if (message.has_worker_exited()) {
       message.mutable_worker_exited()->set_observed_ms(
@@ -42,7 +47,7 @@ std::optional<v1::AgentMessage> UplinkQueue::Next(TimePoint now) {
 }
 
 void UplinkQueue::StreamEnded() {
-  std::erase_if(queue_, [](const Item& item) { return item.report.has_value(); });
+  std::erase_if(queue_, [](const Item& item) { return item.report.has_value() || item.passing; });
   report_bytes_ = 0;
   for (; !sent_.empty(); sent_.pop_back()) queue_.push_front(std::move(sent_.back()));
 }

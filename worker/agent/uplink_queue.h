@@ -33,6 +33,9 @@ class UplinkQueue {
   /// `since`: when it was observed; an exit's observed_ms is counted from it.
   void AddFact(v1::AgentMessage message, TimePoint since);
 
+  /// Queues an answer that means something on the present stream only: it is sent once or never.
+  void AddPassing(v1::AgentMessage message);
+
   /// Queues a report. False, and nothing queued, if the reports queued hold the bound already.
   bool AddReport(v1::RankReport report);
 
@@ -58,6 +61,7 @@ class UplinkQueue {
     std::optional<v1::RankReport> report;  // Set: a report, and `fact` means nothing.
     TimePoint since;
     std::optional<TimePoint> sent;  // When it was last written.
+    bool passing = false;           // Set: a fact that is not repeated.
   };
 
   const size_t report_bound_bytes_;
