@@ -51,6 +51,9 @@ void AddNodes(CLI::App& app, Invocation& invocation);
 void AddDrain(CLI::App& app, Invocation& invocation);
 void AddCheckpoints(CLI::App& app, Invocation& invocation);
 void AddExport(CLI::App& app, Invocation& invocation);
+void AddArtifacts(CLI::App& app, Invocation& invocation);
+void AddFetch(CLI::App& app, Invocation& invocation);
+void AddBackup(CLI::App& app, Invocation& invocation);
 void AddReport(CLI::App& app, Invocation& invocation);
 
 }  // namespace tundish::client

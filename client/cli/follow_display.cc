@@ -58,11 +58,9 @@ absl::StatusOr<v1::Job> GetJob(Coordinator& coordinator, const std::string& job_
   return coordinator.Call(&v1::JobService::StubInterface::GetJob, request);
 }
 
-absl::StatusOr<int> ShowJob(Coordinator& coordinator, const std::string& job_id, uint32_t after_seq,
+absl::StatusOr<int> ShowJob(Coordinator& coordinator, const v1::WatchJobRequest& request,
                             bool json) {
-  v1::WatchJobRequest request;
-  request.set_job_id(job_id);
-  request.set_after_seq(after_seq);
+  const std::string& job_id = request.job_id();
   const absl::StatusOr<v1::JobState> state =
       json ? FollowAsJson(coordinator, request) : FollowAsText(coordinator, request);
   if (!state.ok()) return state.status();

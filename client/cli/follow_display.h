@@ -13,7 +13,7 @@ namespace tundish::client {
 /// at the end what the job came to. Returns the exit code: kSuccess, or kFailed for a job that
 /// ended FAILED or CANCELLED, which one line on standard error explains. Notices of a lost
 /// coordinator go to standard error. Errors: as FollowJob.
-absl::StatusOr<int> ShowJob(Coordinator& coordinator, const std::string& job_id, uint32_t after_seq,
+absl::StatusOr<int> ShowJob(Coordinator& coordinator, const v1::WatchJobRequest& request,
                             bool json);
 
 /// For FollowCallbacks::notice: one line on standard error.

@@ -54,9 +54,9 @@ int Main(int argc, char** argv) {
       ->envname("TUNDISH_COORDINATOR")
       ->check(CheckAddress)
       ->capture_default_str();
-  for (const auto add :
-       {AddUp, AddDown, AddSubmit, AddWatch, AddList, AddDescribe, AddExplain, AddLogs, AddCancel,
-        AddPlan, AddNodes, AddDrain, AddCheckpoints, AddExport, AddReport}) {
+  for (const auto add : {AddUp, AddDown, AddSubmit, AddWatch, AddList, AddDescribe, AddExplain,
+                         AddLogs, AddCancel, AddPlan, AddNodes, AddDrain, AddCheckpoints, AddExport,
+                         AddReport, AddArtifacts, AddFetch, AddBackup}) {
     add(app, invocation);
   }
   try {

@@ -43,7 +43,9 @@ absl::StatusOr<int> Submit(const std::string& address, const Options& options) {
                       response->existing() ? "was submitted before" : "submitted"));
   }
   if (!options.follow) return kSuccess;
-  return ShowJob(coordinator, response->job_id(), 0, options.json);
+  v1::WatchJobRequest watch;
+  watch.set_job_id(response->job_id());
+  return ShowJob(coordinator, watch, options.json);
 }
 
 }  // namespace
