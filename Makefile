@@ -9,6 +9,10 @@ help:
 	@echo "make test      set up, build, run all tests"
 	@echo "make build     set up and build into $(BUILD)/bin"
 	@echo "make sanitize  build and run the tests free of LibTorch under ASan and UBSan"
+	@echo "make tsan      build and run the concurrent tests free of gRPC under ThreadSanitizer"
+	@echo "make bench-control      load on a coordinator: submissions, 100 kills, streams, agents, restart"
+	@echo "make chaos-coordinator  50 kills of the coordinator under one job, ten minutes on busy cores"
+	@echo "make fuzz-rpc           ten minutes of malformed and extreme messages to every RPC"
 	@echo "make parity    make timm's and transformers' reference outputs anew and check ours against them (4.7 GB)"
 	@echo "make bench-data compare the loader with torchvision and bare decoding on one core (4.7 GB)"
 	@echo "make model     search the recovery protocol's model with larger bounds (minutes, some GB)"
@@ -37,6 +41,29 @@ sanitize: setup
 	cmake -S . -B build-asan -G Ninja -DTUNDISH_SANITIZE=ON $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 	cmake --build build-asan -j $(JOBS)
 	cd build-asan && ctest --output-on-failure -L no_torch
+
+.PHONY: tsan bench-control chaos-coordinator fuzz-rpc
+# gRPC's own library is not built for ThreadSanitizer: only what does without it.
+TSAN_TESTS = store_test store_upkeep_test committer_test core_life_test core_stream_test core_upkeep_test core_membership_test
+tsan: setup
+	cmake -S . -B build-tsan -G Ninja -DTUNDISH_TSAN=ON $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+	cmake --build build-tsan -j $(JOBS) --target $(TSAN_TESTS)
+	for test in $(TSAN_TESTS); do build-tsan/tests/$$test || exit 1; done
+
+CONTROL = $(BUILD)/bin/control_bench --scratch $(BUILD)
+bench-control: build
+	$(CONTROL) submit
+	$(CONTROL) kills --kills 100
+	$(CONTROL) streams
+	$(CONTROL) agents
+	$(CONTROL) restart
+
+chaos-coordinator: build
+	TUNDISH_BUILD=$(abspath $(BUILD)) TUNDISH_KILLS=50 TUNDISH_SATURATE_SECONDS=600 \
+	.venv/bin/python -m pytest -q -p no:cacheprovider -rA tests/e2e/test_control_plane.py -k "non_event or busy_machine"
+
+fuzz-rpc: build
+	$(CONTROL) --seed $$(date +%s) fuzz --seconds 600
 
 .venv-parity/.installed: deploy/dev/requirements-parity.txt
 	/usr/bin/python3 -m venv .venv-parity
