@@ -281,9 +281,9 @@ TEST_F(RecoveryTest, ALostHostsRanksMoveToFreeDevices) {
   second.Step(id);
   Settle();
   first.LoseHost();
-  Advance(settings_.unreachable_after + milliseconds(1));
+  Advance(settings_.lost_after - milliseconds(1));
   EXPECT_EQ(Get(id).state(), v1::RUNNING);
-  Advance(settings_.lost_after);
+  Advance(milliseconds(2));
   EXPECT_EQ(Get(id).state(), v1::RECOVERING) << "its peers do not advance";
   EXPECT_EQ(Get(id).incidents(0).cause(), "host_lost");
   EXPECT_EQ(Get(id).job_epoch(), 1u) << "no device is free";

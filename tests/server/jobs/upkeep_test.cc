@@ -14,6 +14,7 @@ using UpkeepTest = RecoveryTest;
 
 TEST_F(UpkeepTest, ACrashBetweenDurabilityAndReplyMakesNoSecondJob) {
   AddAgent("host-a", 1);
+  Settle();
   const std::string id = Submit(Spec(1, 1));
   store_->Flush();  // durable; no reply has left, since the loop has not run
   RestartCore();
@@ -122,6 +123,7 @@ TEST_F(UpkeepTest, EndedJobsLoseTheirHistoryThenEverything) {
   EXPECT_EQ(core_->GetJob(id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_TRUE(Stored(id).empty());
   EXPECT_FALSE(core_->Submit("r1", Spec(1, 1))->existing());
+  Settle();
   RestartCore();
   EXPECT_EQ(core_->jobs().size(), 1u);
 }
