@@ -63,7 +63,6 @@ absl::Status Core::CheckAccepting() const {
         fmt::format("the coordinator cannot write its state ({}); try again",
                     std::string(committer_.health().message())));
   }
-  if (!room_.ok()) return room_;
   return absl::OkStatus();
 }
 
@@ -114,6 +113,7 @@ absl::StatusOr<v1::SubmitJobResponse> Core::Submit(const std::string& request_id
     response.set_existing(true);
     return response;
   }
+  if (!room_.ok()) return room_;
   if (absl::Status fits = CheckFitsCluster(resolved); !fits.ok()) return fits;
 
   Change([&](Context& context) {

@@ -152,7 +152,8 @@ TEST_F(MembershipTest, AReportOfAnOldEpochCountsUpToItsCutAtMost) {
       {"hello", kIgnored},         {"ready", kIgnored},    {"stopped", kIgnored},
       {"formed", kIgnored},        {"step", kUpToTheCut},  {"evaluation", kUpToTheCut},
       {"checkpoint", kUpToTheCut}, {"finished", kIgnored}, {"failed", kIgnored},
-      {"log", kLabelled},
+      {"log", kLabelled},           {"progress", kIgnored},      {"notice", kIgnored},
+      {"evaluation_progress", kIgnored},
   };
   std::map<std::string, Rule> known = rules;
   // Others of the project add reports of their own; each says its rule here.
