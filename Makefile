@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test model format sanitize parity bench-data shapes clean
+.PHONY: help setup build demo test model format sanitize simulate parity bench-data shapes clean
 
 help:
 	@echo "make demo      set up, build, train the solar-cell job on 4 CPU ranks and follow it"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-data compare the loader with torchvision and bare decoding on one core (4.7 GB)"
 	@echo "make model     search the recovery protocol's model with larger bounds (minutes, some GB)"
 	@echo "make shapes    32 ranks as TP 4 x DP 8, and ViT-L/16@224 as TP 4 x DP 2 against TP 1 (20 GiB, minutes)"
+	@echo "make simulate  a million random events through the scheduler, every invariant checked at each"
 	@echo "make format    clang-format over the tree"
 
 setup:
@@ -64,6 +65,9 @@ chaos-coordinator: build
 
 fuzz-rpc: build
 	$(CONTROL) --seed $$(date +%s) fuzz --seconds 600
+
+simulate: build
+	TUNDISH_SIMULATED_EVENTS=1000000 $(BUILD)/tests/scheduler_test --gtest_filter='SimulationTest.*'
 
 .venv-parity/.installed: deploy/dev/requirements-parity.txt
 	/usr/bin/python3 -m venv .venv-parity

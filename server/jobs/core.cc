@@ -14,7 +14,7 @@
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/parking.h"
-#include "server/scheduler/scheduler.h"
+#include "server/scheduler/decide_all.h"
 
 namespace tundish::jobs {
 namespace {
@@ -167,7 +167,7 @@ void Core::Schedule(Context& context) {
   for (const auto& [id, job] : index_.pending()) input.pending.push_back(ToPending(*job));
   if (input.pending.empty()) return;
   input.nodes = nodes_.View();
-  const scheduler::Decision decision = scheduler::Decide(input);
+  const scheduler::Verdict decision = scheduler::DecideAll(input);
   for (const scheduler::Start& start : decision.starts) {
     PlaceJob(*jobs_.at(start.job_id), start.placement, context);
   }

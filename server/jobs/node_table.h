@@ -12,7 +12,7 @@
 #include <absl/status/status.h>
 
 #include "server/jobs/settings.h"
-#include "server/scheduler/scheduler.h"
+#include "server/scheduler/types.h"
 #include "tundish/v1/node.pb.h"
 #include "tundish/v1/state.pb.h"
 

@@ -1,84 +1,11 @@
 #include "server/scheduler/scheduler.h"
 
 #include <algorithm>
-#include <cstdint>
-#include <map>
-#include <set>
-#include <tuple>
+#include <limits>
 #include <utility>
 
-#include <fmt/core.h>
-
+// What the scheduler holds, and how it follows changes. decide.cc decides, explain.cc explains.
 namespace tundish::scheduler {
-namespace {
-
-/// Devices of one kind.
-struct Pool {
-  std::vector<partitioner::DeviceView> free;
-  /// On ready, undrained nodes.
-  std::int64_t total = 0;
-  /// On nodes that are drained, or whose agent is away.
-  std::int64_t drained = 0;
-  std::int64_t away = 0;
-  /// The job that waits for this pool, if one does.
-  std::string head;
-};
-
-std::map<std::string, Pool> CountDevices(const std::vector<NodeView>& nodes) {
-  std::map<std::string, Pool> pools;
-  for (const NodeView& node : nodes) {
-    for (const NodeDevice& device : node.devices) {
-      Pool& pool = pools[device.kind];
-      if (!node.ready) {
-        ++pool.away;
-      } else if (node.drained) {
-        ++pool.drained;
-      } else {
-        ++pool.total;
-        if (device.free) pool.free.push_back({node.node, device.name, device.link_domains});
-      }
-    }
-  }
-  return pools;
-}
-
-void Take(Pool& pool, const partitioner::Placement& placement) {
-  std::set<std::pair<std::string_view, std::string_view>> taken;
-  for (const partitioner::Place& place : placement.places) taken.insert({place.node, place.device});
-  std::erase_if(pool.free, [&](const partitioner::DeviceView& device) {
-    return taken.contains({device.node, device.device});
-  });
-}
-
-/// "; 4 more are on drained nodes" where that helps to understand.
-std::string Elsewhere(const Pool& pool) {
-  std::string text;
-  if (pool.drained > 0) text += fmt::format("; {} more on drained nodes", pool.drained);
-  if (pool.away > 0) text += fmt::format("; {} more on nodes that are unreachable", pool.away);
-  return text;
-}
-
-Waiting Wait(const PendingJob& job, const Pool& pool, std::int64_t needed) {
-  const std::string needs =
-      fmt::format("needs {} {} device{}", needed, job.device_kind, needed == 1 ? "" : "s");
-  const std::string counts = fmt::format("{}, {} {} free of {} in all", needs, pool.free.size(),
-                                         pool.free.size() == 1 ? "is" : "are", pool.total);
-  if (pool.total == 0) {
-    return {job.job_id, WaitCode::kNoNode,
-            fmt::format("{}, no ready node offers any{}", needs, Elsewhere(pool))};
-  }
-  if (needed > pool.total) {
-    return {job.job_id, WaitCode::kImpossibleNow,
-            fmt::format("{}: more than the cluster has{}", counts, Elsewhere(pool))};
-  }
-  if (!pool.head.empty()) {
-    return {job.job_id, WaitCode::kBehindJob,
-            fmt::format("{}, and job {} comes first", counts, pool.head)};
-  }
-  return {job.job_id, WaitCode::kDevicesBusy, fmt::format("{}: other jobs hold the rest", counts)};
-}
-
-}  // namespace
 
 std::string_view WaitCodeName(WaitCode code) {
   switch (code) {
@@ -90,41 +17,241 @@ std::string_view WaitCodeName(WaitCode code) {
       return "impossible_now";
     case WaitCode::kNoNode:
       return "no_node";
+    case WaitCode::kQuota:
+      return "quota";
+    case WaitCode::kWindow:
+      return "maintenance_window";
   }
   return "unknown";
 }
 
-Decision Decide(const Input& input) {
-  std::map<std::string, Pool> pools = CountDevices(input.nodes);
-  std::vector<const PendingJob*> order;
-  for (const PendingJob& job : input.pending) order.push_back(&job);
-  std::ranges::sort(order, [](const PendingJob* a, const PendingJob* b) {
-    return std::tie(b->priority, a->submitted, a->job_id) <
-           std::tie(a->priority, b->submitted, b->job_id);
-  });
+namespace {
 
-  Decision decision;
-  for (const PendingJob* job : order) {
-    Pool& pool = pools[job->device_kind];
-    const std::int64_t needed = std::int64_t{job->tensor} * job->data;
-    if (pool.head.empty() && needed <= std::ssize(pool.free)) {
-      auto placement = partitioner::Partition(pool.free, job->tensor, job->data);
-      if (placement.ok()) {
-        Take(pool, *placement);
-        decision.starts.push_back({job->job_id, *std::move(placement)});
-      } else {
-        // Degrees below 1 or a device registered twice: it cannot start, and must not hold up
-        // others.
-        decision.waiting.push_back(
-            {job->job_id, WaitCode::kImpossibleNow, std::string(placement.status().message())});
-      }
-      continue;
+/// Yielding runs are on their way out whatever their limit: they come first.
+std::pair<Time, std::string> EndOf(const RunningJob& job) {
+  return {job.yielding ? Time::min() : job.ends_by, job.job_id};
+}
+
+}  // namespace
+
+const Share& Scheduler::ShareOf(const std::string& tenant) const {
+  const auto own = shares_.find(tenant);
+  return own == shares_.end() ? policy_.default_share : own->second;
+}
+
+Scheduler::Held Scheduler::HeldBy(const std::string& tenant) const {
+  const auto held = held_.find(tenant);
+  return held == held_.end() ? Held{} : held->second;
+}
+
+double Scheduler::Load(const std::string& tenant) const {
+  return HeldBy(tenant).devices / ShareOf(tenant).weight;
+}
+
+/// Adds (or takes away) what a node counts for in its kinds.
+void Scheduler::Count(const Node& node, int sign) {
+  for (const auto& [name, devices] : node.devices) {
+    Kind& kind = kinds_[name];
+    if (node.usable) {
+      kind.usable += sign * devices;
+    } else {
+      (node.drained ? kind.drained : kind.away) += sign * devices;
     }
-    decision.waiting.push_back(Wait(*job, pool, needed));
-    const WaitCode code = decision.waiting.back().code;
-    if (code == WaitCode::kDevicesBusy) pool.head = job->job_id;
   }
-  return decision;
+  if (!node.usable) return;
+  for (const auto& [name, devices] : node.held) kinds_[name].held += sign * devices;
+}
+
+/// Adds (or takes away) the devices that a running job holds.
+void Scheduler::Hold(const RunningJob& job, int sign) {
+  Held& held = held_[job.tenant];
+  held.jobs += sign;
+  for (const auto& [name, devices] : job.devices) {
+    held.devices += sign * devices;
+    const auto node = nodes_.find(name);
+    if (node == nodes_.end()) continue;
+    node->second.held[job.device_kind] += sign * devices;
+    if (node->second.usable) kinds_[job.device_kind].held += sign * devices;
+    if (sign > 0) {
+      node->second.jobs.insert(job.job_id);
+    } else {
+      node->second.jobs.erase(job.job_id);
+    }
+  }
+  if (held.jobs == 0) held_.erase(job.tenant);
+}
+
+void Scheduler::ShowFree(const Node& node) {
+  for (const auto& [name, devices] : node.devices) {
+    std::vector<partitioner::DeviceView> free;
+    for (const NodeDevice& device : node.view.devices) {
+      if (!node.usable || !device.free || device.kind != name) continue;
+      free.push_back({node.view.node, device.name, device.link_domains});
+    }
+    kinds_[name].pool.SetHost(node.view.node, std::move(free));
+  }
+}
+
+/// Works out what the node counts for, after a change or when a window opens or closes.
+void Scheduler::Index(Node& node, Time now) {
+  const std::string& name = node.view.node;
+  if (node.view.window && node.view.window->until <= now) node.view.window.reset();
+  const bool in_window = node.view.window && node.view.window->from <= now;
+  node.drained = node.view.drained || in_window;
+  node.usable = node.view.ready && !node.drained;
+  node.devices.clear();
+  for (const NodeDevice& device : node.view.devices) ++node.devices[device.kind];
+  if (node.view.window) {
+    windows_.insert(name);
+  } else {
+    windows_.erase(name);
+  }
+  if (node.drained && node.view.evict) {
+    evicting_.insert(name);
+  } else {
+    evicting_.erase(name);
+  }
+  Count(node, 1);
+  ShowFree(node);
+}
+
+void Scheduler::PutNode(const NodeView& view, Time now) {
+  Node fresh{.view = view};
+  if (const auto known = nodes_.find(view.node); known != nodes_.end()) {
+    fresh.jobs = known->second.jobs;
+    fresh.held = known->second.held;
+    RemoveNode(view.node);
+  } else {
+    // Jobs may have been named before their node.
+    for (const auto& [id, job] : running_) {
+      const auto here = job.devices.find(view.node);
+      if (here == job.devices.end()) continue;
+      fresh.jobs.insert(id);
+      fresh.held[job.device_kind] += here->second;
+    }
+  }
+  Node& node = nodes_[view.node] = std::move(fresh);
+  Index(node, now);
+}
+
+void Scheduler::RemoveNode(const std::string& name) {
+  const auto known = nodes_.find(name);
+  if (known == nodes_.end()) return;
+  Count(known->second, -1);
+  for (const auto& [kind, devices] : known->second.devices) kinds_[kind].pool.SetHost(name, {});
+  windows_.erase(name);
+  evicting_.erase(name);
+  nodes_.erase(known);
+}
+
+void Scheduler::PassWindows(Time now) {
+  const std::set<std::string> names = windows_;
+  for (const std::string& name : names) {
+    Node& node = nodes_.at(name);
+    const Window& window = *node.view.window;
+    const bool inside = window.from <= now && now < window.until;
+    if (window.until > now && inside == (node.drained && !node.view.drained)) continue;
+    Count(node, -1);
+    Index(node, now);
+  }
+}
+
+void Scheduler::PutPending(const PendingJob& job) {
+  ForgetRunning(job.job_id);
+  if (const auto known = pending_.find(job.job_id);
+      known != pending_.end() && known->second != job.device_kind) {
+    Remove(job.job_id);
+  }
+  pending_[job.job_id] = job.device_kind;
+  kinds_[job.device_kind].queue.Put(job);
+}
+
+void Scheduler::PutRunning(const RunningJob& job) {
+  Remove(job.job_id);
+  running_[job.job_id] = job;
+  Kind& kind = kinds_[job.device_kind];
+  kind.ends.insert(EndOf(job));
+  if (job.preemptible && !job.yielding && job.preemptions < policy_.max_preemptions) {
+    kind.preemptible[job.priority].insert({job.started, job.job_id});
+  }
+  Hold(job, 1);
+}
+
+void Scheduler::ForgetRunning(const std::string& job_id) {
+  const auto known = running_.find(job_id);
+  if (known == running_.end()) return;
+  const RunningJob& job = known->second;
+  Kind& kind = kinds_[job.device_kind];
+  kind.ends.erase(EndOf(job));
+  if (const auto level = kind.preemptible.find(job.priority); level != kind.preemptible.end()) {
+    level->second.erase({job.started, job.job_id});
+    if (level->second.empty()) kind.preemptible.erase(level);
+  }
+  Hold(job, -1);
+  running_.erase(known);
+}
+
+void Scheduler::Remove(const std::string& job_id) {
+  ForgetRunning(job_id);
+  const auto known = pending_.find(job_id);
+  if (known == pending_.end()) return;
+  Kind& kind = kinds_[known->second];
+  kind.queue.Remove(job_id);
+  if (kind.head == job_id) kind.head.clear();
+  pending_.erase(known);
+}
+
+bool Scheduler::pending(const std::string& job_id) const {
+  return pending_.contains(job_id);
+}
+
+std::string Scheduler::HeadOf(const std::string& device_kind) const {
+  const auto kind = kinds_.find(device_kind);
+  return kind == kinds_.end() ? "" : kind->second.head;
+}
+
+/// Devices of a running job that come back to usable nodes without a window.
+int Scheduler::Returning(const RunningJob& job) const {
+  int devices = 0;
+  for (const auto& [name, count] : job.devices) {
+    const auto node = nodes_.find(name);
+    if (node != nodes_.end() && node->second.usable && !windows_.contains(name)) devices += count;
+  }
+  return devices;
+}
+
+/// Devices of usable nodes without a window that nobody holds any more and that are not free yet:
+/// their processes are ending.
+int Scheduler::Releasing(const std::string& device_kind) const {
+  const Kind& kind = kinds_.at(device_kind);
+  int devices = kind.usable - kind.pool.free() - kind.held;
+  for (const std::string& name : windows_) {
+    const Node& node = nodes_.at(name);
+    const auto all = node.devices.find(device_kind);
+    if (!node.usable || all == node.devices.end()) continue;
+    const auto held = node.held.find(device_kind);
+    devices -= all->second - kind.pool.FreeOn(name) - (held == node.held.end() ? 0 : held->second);
+  }
+  return std::max(devices, 0);
+}
+
+/// Usable nodes that the job may not be started on, for it could still run when their window opens.
+std::set<std::string> Scheduler::Closed(const PendingJob& job, Time now) const {
+  std::set<std::string> closed;
+  for (const std::string& name : windows_) {
+    const Node& node = nodes_.at(name);
+    if (!node.usable) continue;
+    const bool ends_before = job.max_run.count() > 0 &&
+                             now + job.max_run + policy_.release_grace <= node.view.window->from;
+    if (!ends_before) closed.insert(name);
+  }
+  return closed;
+}
+
+int Scheduler::FreeFor(const Kind& kind, const std::set<std::string>& closed) const {
+  int free = kind.pool.free();
+  for (const std::string& name : closed) free -= kind.pool.FreeOn(name);
+  return free;
 }
 
 }  // namespace tundish::scheduler
