@@ -1,5 +1,6 @@
 #include "server/spec/defaults.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "server/spec/presets.h"
@@ -83,6 +84,28 @@ void FillTraining(v1::TrainingSpec& training, std::int32_t replicas) {
   }
 }
 
+/// Failures that seldom heal by themselves get a small budget of their own.
+constexpr std::uint32_t kFewFailures = 5;
+
+void FillRecovery(v1::RecoverySpec& recovery) {
+  if (!recovery.has_max_failures()) recovery.set_max_failures(20);
+  if (recovery.step_deadline_seconds() == 0) recovery.set_step_deadline_seconds(300);
+  const std::uint32_t few = std::min(recovery.max_failures(), kFewFailures);
+  if (!recovery.has_max_host_failures()) recovery.set_max_host_failures(recovery.max_failures());
+  if (!recovery.has_max_start_failures()) recovery.set_max_start_failures(few);
+  if (!recovery.has_max_hangs()) recovery.set_max_hangs(few);
+  if (!recovery.has_shrink()) recovery.set_shrink(true);
+  if (recovery.min_data() == 0) recovery.set_min_data(1);
+  if (recovery.wait_seconds() == 0) recovery.set_wait_seconds(60);
+}
+
+void FillScheduling(v1::SchedulingSpec& scheduling) {
+  if (!scheduling.has_preemptible()) scheduling.set_preemptible(true);
+  for (v1::Dependency& dependency : *scheduling.mutable_after()) {
+    if (dependency.on() == v1::DEPENDENCY_CONDITION_UNSPECIFIED) dependency.set_on(v1::SUCCESS);
+  }
+}
+
 }  // namespace
 
 void FillDefaults(v1::JobSpec& spec) {
@@ -93,13 +116,8 @@ void FillDefaults(v1::JobSpec& spec) {
   FillTraining(*spec.mutable_training(), spec.parallel().data());
   if (!spec.evaluation().has_every_epochs()) spec.mutable_evaluation()->set_every_epochs(1);
   if (spec.checkpoints().keep_last() == 0) spec.mutable_checkpoints()->set_keep_last(2);
-  if (!spec.recovery().has_max_failures()) spec.mutable_recovery()->set_max_failures(20);
-  if (spec.recovery().step_deadline_seconds() == 0) {
-    spec.mutable_recovery()->set_step_deadline_seconds(300);
-  }
-  if (!spec.recovery().has_shrink()) spec.mutable_recovery()->set_shrink(true);
-  if (spec.recovery().min_data() == 0) spec.mutable_recovery()->set_min_data(1);
-  if (spec.recovery().wait_seconds() == 0) spec.mutable_recovery()->set_wait_seconds(60);
+  FillRecovery(*spec.mutable_recovery());
+  FillScheduling(*spec.mutable_scheduling());
 }
 
 }  // namespace tundish::spec

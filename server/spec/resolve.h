@@ -20,7 +20,8 @@ struct ValidationResult {
 
   /// OK, or INVALID_ARGUMENT whose message lists every wrong field, e.g.
   /// "model.heads=4 does not divide by parallel.tensor=3: use a tensor of 1, 2 or 4".
-  absl::Status ToStatus() const;
+  /// Beyond `most_bytes` the message only says how many more fields are wrong.
+  absl::Status ToStatus(size_t most_bytes = SIZE_MAX) const;
 };
 
 /// Fills in every default that job.proto names and checks everything that can be known without

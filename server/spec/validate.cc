@@ -269,6 +269,26 @@ void CheckTrace(FieldChecks& checks, const v1::JobSpec& spec) {
                  fmt::format("steps below training.steps={} (they count from 0)", total));
 }
 
+void CheckScheduling(FieldChecks& checks, const v1::SchedulingSpec& scheduling) {
+  constexpr int kMostDependencies = 64;
+  constexpr std::size_t kLongestName = 128;
+  checks.Range("scheduling.max_run_seconds", scheduling.max_run_seconds(), 0u, 31536000u);
+  checks.Require(scheduling.after_size() <= kMostDependencies, "scheduling.after",
+                 std::to_string(scheduling.after_size()) + " jobs",
+                 fmt::format("at most {}", kMostDependencies));
+  if (scheduling.after_size() > kMostDependencies) return;
+  std::unordered_set<std::string> seen;
+  for (const v1::Dependency& dependency : scheduling.after()) {
+    const std::string& job = dependency.job();
+    const bool printable =
+        std::ranges::all_of(job, [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
+    checks.Require(!job.empty() && job.size() <= kLongestName && printable, "scheduling.after.job",
+                   job, "a job id or request_id of 1 to 128 printable characters");
+    checks.Require(seen.insert(job).second, "scheduling.after.job", job, "each job once");
+    checks.Known("scheduling.after.on", dependency.on());
+  }
+}
+
 }  // namespace
 
 ValidationResult Validate(const v1::JobSpec& in) {
@@ -292,23 +312,36 @@ ValidationResult Validate(const v1::JobSpec& in) {
   checks.Range("recovery.min_data", spec.recovery().min_data(), 1u,
                static_cast<std::uint32_t>(std::max(1, spec.parallel().data())));
   checks.Range("recovery.wait_seconds", spec.recovery().wait_seconds(), 1u, 86400u);
+  CheckScheduling(checks, spec.scheduling());
   result.invalid = std::move(checks).Take();
   return result;
 }
 
-absl::Status ValidationResult::ToStatus() const {
+namespace {
+
+std::string Text(const v1::InvalidField& field) {
+  const std::string& expected = field.expected();
+  if (field.value().empty()) {
+    return fmt::format("{} is missing: expected {}", field.field(), expected);
+  }
+  if (expected.starts_with("to divide by ")) {
+    return fmt::format("{}={} does not {}", field.field(), field.value(), expected.substr(3));
+  }
+  return fmt::format("{}={}: expected {}", field.field(), field.value(), expected);
+}
+
+}  // namespace
+
+absl::Status ValidationResult::ToStatus(size_t most_bytes) const {
   if (invalid.empty()) return absl::OkStatus();
   std::string message;
-  for (const v1::InvalidField& field : invalid) {
-    if (!message.empty()) message += "; ";
-    const std::string& expected = field.expected();
-    if (field.value().empty()) {
-      message += fmt::format("{} is missing: expected {}", field.field(), expected);
-    } else if (expected.starts_with("to divide by ")) {
-      message += fmt::format("{}={} does not {}", field.field(), field.value(), expected.substr(3));
-    } else {
-      message += fmt::format("{}={}: expected {}", field.field(), field.value(), expected);
+  for (std::size_t i = 0; i < invalid.size(); ++i) {
+    const std::string text = Text(invalid[i]);
+    if (i > 0 && message.size() + text.size() > most_bytes) {
+      message += fmt::format("; and {} more fields are wrong", invalid.size() - i);
+      break;
     }
+    message += (i > 0 ? "; " : "") + text;
   }
   return absl::InvalidArgumentError(message);
 }

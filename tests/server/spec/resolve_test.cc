@@ -81,6 +81,31 @@ TEST(ResolveSpecTest, FillsEveryDefaultOfAMinimalSpec) {
   EXPECT_TRUE(spec->recovery().shrink());
   EXPECT_EQ(spec->recovery().min_data(), 1u);
   EXPECT_EQ(spec->recovery().wait_seconds(), 60u);
+  EXPECT_EQ(spec->recovery().max_host_failures(), 20u);
+  EXPECT_EQ(spec->recovery().max_start_failures(), 5u);
+  EXPECT_EQ(spec->recovery().max_hangs(), 5u);
+  EXPECT_TRUE(spec->scheduling().preemptible());
+  EXPECT_EQ(spec->scheduling().max_run_seconds(), 0u);
+}
+
+TEST(ResolveSpecTest, DependenciesWaitForSuccessUnlessTheySayMore) {
+  v1::JobSpec in = Minimal();
+  in.mutable_recovery()->set_max_failures(2);
+  in.mutable_scheduling()->set_preemptible(false);
+  in.mutable_scheduling()->add_after()->set_job("first");
+  in.mutable_scheduling()->add_after()->set_job("second");
+  in.mutable_scheduling()->mutable_after(1)->set_on(v1::END);
+  const auto spec = ResolveSpec(in);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->scheduling().after(0).on(), v1::SUCCESS);
+  EXPECT_EQ(spec->scheduling().after(1).on(), v1::END);
+  EXPECT_FALSE(spec->scheduling().preemptible());
+  EXPECT_EQ(spec->recovery().max_hangs(), 2u);
+  v1::JobSpec other = *spec;
+  other.mutable_scheduling()->mutable_after(1)->set_on(v1::FAILURE);
+  EXPECT_EQ(SpecDifference(*spec, other), "scheduling.after[1].on is FAILURE, was END");
+  other.mutable_scheduling()->mutable_after()->RemoveLast();
+  EXPECT_EQ(SpecDifference(*spec, other), "scheduling.after has 1 entries, had 2");
 }
 
 TEST(ResolveSpecTest, ResolvingTwiceChangesNothing) {
@@ -372,6 +397,36 @@ const WrongCase kWrongCases[] = {
      "recovery.wait_seconds", "1 to 86400"},
     {"deadline", [](auto& s) { s.mutable_recovery()->set_step_deadline_seconds(90000); },
      "recovery.step_deadline_seconds", "1 to 86400"},
+    {"run limit", [](auto& s) { s.mutable_scheduling()->set_max_run_seconds(31536001); },
+     "scheduling.max_run_seconds", "31536001: expected 0 to 31536000"},
+    {"unnamed dependency", [](auto& s) { s.mutable_scheduling()->add_after(); },
+     "scheduling.after.job", "expected a job id or request_id"},
+    {"dependency with a line break",
+     [](auto& s) { s.mutable_scheduling()->add_after()->set_job("a\nb"); }, "scheduling.after.job",
+     "a?b: expected a job id or request_id"},
+    {"long dependency",
+     [](auto& s) { s.mutable_scheduling()->add_after()->set_job(std::string(129, 'a')); },
+     "scheduling.after.job", "1 to 128 printable"},
+    {"dependency twice",
+     [](auto& s) {
+       s.mutable_scheduling()->add_after()->set_job("a");
+       s.mutable_scheduling()->add_after()->set_job("a");
+     },
+     "scheduling.after.job", "each job once"},
+    {"many dependencies",
+     [](auto& s) {
+       for (int i = 0; i < 65; ++i) {
+         s.mutable_scheduling()->add_after()->set_job(std::to_string(i));
+       }
+     },
+     "scheduling.after", "65 jobs: expected at most 64"},
+    {"unknown condition",
+     [](auto& s) {
+       v1::Dependency& dependency = *s.mutable_scheduling()->add_after();
+       dependency.set_job("a");
+       dependency.set_on(static_cast<v1::DependencyCondition>(9));
+     },
+     "scheduling.after.on", "9: expected SUCCESS, FAILURE or END"},
 };
 
 TEST(ValidateTest, NamesTheWrongFieldAndWhatWouldBeRight) {
