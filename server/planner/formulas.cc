@@ -1,5 +1,7 @@
 #include "server/planner/formulas.h"
 
+#include <algorithm>
+
 namespace tundish::planner {
 namespace {
 
@@ -57,18 +59,20 @@ std::int64_t ParametersPerRank(const v1::ModelSpec& model, int classes, int tens
   return OutsideParameters(model, classes) + model.depth() * (cut / tensor + whole);
 }
 
-int BytesPerParameter(v1::Precision precision) {
-  return precision == v1::BF16 ? 18 : 16;
+double BytesPerParameter(v1::Precision precision, bool zero1, int data) {
+  const double moments = zero1 ? std::min(8.0, 16.0 / data) : 8.0;
+  return 8.0 + moments + (precision == v1::BF16 ? 2.0 : 0.0);
 }
 
 std::int64_t ActivationBytesPerImage(const v1::ModelSpec& model, v1::Precision precision,
-                                     int tensor) {
+                                     int tensor, bool checkpointing) {
   const std::int64_t h = model.hidden();
   const std::int64_t m = model.mlp_hidden();
   // 8h + 4m = 24h at m = 4h.
   const std::int64_t per_token = precision == v1::BF16 ? 12 * h + (8 * h + 4 * m) / tensor
                                                        : 16 * h + (16 * h + 8 * m) / tensor;
-  return Tokens(model) * per_token * model.depth();
+  const std::int64_t block = Tokens(model) * per_token;
+  return checkpointing ? model.depth() * 4 * Tokens(model) * h + block : model.depth() * block;
 }
 
 }  // namespace tundish::planner

@@ -6,6 +6,7 @@
 
 #include <absl/status/status.h>
 
+#include "server/planner/cost.h"
 #include "tundish/v1/job.pb.h"
 #include "tundish/v1/job_service.pb.h"
 
@@ -19,7 +20,22 @@ struct DevicePool {
   int largest_host = 0;
   /// Memory of the smallest one, bytes; 0: not known.
   std::uint64_t memory_bytes = 0;
+  /// Of the slowest and dearest ones.
+  Rates rates;
 };
+
+/// What a rank may do to need less memory.
+struct Ways {
+  /// Every block's activations are computed again in backward.
+  bool checkpointing = false;
+  /// The optimizer's moments are cut over the replicas, each shard held twice: saves from three
+  /// replicas on.
+  bool zero1 = false;
+  bool operator==(const Ways&) const = default;
+};
+
+/// What the spec asks for.
+Ways WaysOf(const v1::JobSpec& spec);
 
 /// Predicted memory of one rank, bytes.
 struct MemoryEstimate {
@@ -32,7 +48,10 @@ struct MemoryEstimate {
 };
 
 /// `spec` is resolved. `classes` 0: taken from spec.data.classes, or 2 where that is empty.
-MemoryEstimate EstimateMemory(const v1::JobSpec& spec, int classes);
+MemoryEstimate EstimateMemory(const v1::JobSpec& spec, int classes, const Ways& ways);
+inline MemoryEstimate EstimateMemory(const v1::JobSpec& spec, int classes) {
+  return EstimateMemory(spec, classes, WaysOf(spec));
+}
 
 /// Micro-batches a rank accumulates per step: ⌈⌈global_batch / data⌉ / micro_batch⌉.
 std::uint32_t AccumulationSteps(const v1::JobSpec& spec);
@@ -42,10 +61,19 @@ std::uint32_t AccumulationSteps(const v1::JobSpec& spec);
 /// larger tensor degree, or nothing.
 absl::Status CheckFits(const v1::JobSpec& spec, std::uint64_t memory_bytes);
 
+/// What of a plan depends on the data. 0: not known.
+struct Length {
+  std::uint32_t train_images = 0;
+};
+
 /// Ways to run the resolved `spec` on `pool`, best first, at most 16: what fits before what does
-/// not, the spec's own degrees first among those that fit, then smaller tensor degree (less
-/// communication), more replicas, larger micro-batch. Never empty: the spec's own way is always
-/// listed, with the reason if it cannot run.
-std::vector<v1::PlanOption> Plan(const v1::JobSpec& spec, const DevicePool& pool);
+/// not, the spec's own way first among those that fit, then the fewest hours where they are known,
+/// then smaller tensor degree (less communication), more replicas, no checkpointing, no ZeRO-1,
+/// larger micro-batch. Checkpointing and ZeRO-1 are tried where memory makes the micro-batch
+/// smaller without them. Never empty: the spec's own way is always listed, with the reason if it
+/// cannot run. Every number comes with its formula; one that needs something unknown is 0, and the
+/// explanation says what is unknown.
+std::vector<v1::PlanOption> Plan(const v1::JobSpec& spec, const DevicePool& pool,
+                                 const Length& length = {});
 
 }  // namespace tundish::planner

@@ -173,6 +173,7 @@ v1::Register Agent::Registration() const {
   registration.set_data_address(options_.data_address);
   registration.set_topology(host_.topology);
   registration.set_data_port(link_listener_.port());
+  registration.set_dollars_per_hour(host_.dollars_per_hour);
   for (const v1::Device& device : host_.devices) *registration.add_devices() = device;
   for (v1::LiveWorker& worker : workers_.Live()) {
     *registration.add_workers() = std::move(worker);

@@ -40,6 +40,7 @@ absl::StatusOr<Host> DescribeHost(const std::string& devices, const std::string&
     if (!read.ok()) return read.status();
     topology = *std::move(read);
     host.topology = topology.name();
+    host.dollars_per_hour = topology.host_dollars_per_hour();
     if (topology.device_kind() != kind) {
       return absl::InvalidArgumentError(
           fmt::format("--devices '{}' does not fit topology '{}', whose devices are '{}'", devices,

@@ -36,6 +36,8 @@ struct Host {
   std::vector<v1::Device> devices;
   /// Name of the topology; empty for none.
   std::string topology;
+  /// Price of the whole host; 0: not known.
+  double dollars_per_hour = 0;
 };
 
 /// Reads `devices` ("KIND:COUNT") and, unless it is empty, `topology_file`.

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -83,6 +84,17 @@ absl::StatusOr<v1::Topology> ParseTopology(std::string_view json, std::string_vi
     return Wrong(origin, fmt::format("device_peak_flops={}: expected 0 or more",
                                      topology.device_peak_flops()));
   }
+  if (!(topology.measured_efficiency() >= 0 && topology.measured_efficiency() <= 1)) {
+    return Wrong(origin, fmt::format("measured_efficiency={}: expected 0 to 1",
+                                     topology.measured_efficiency()));
+  }
+  for (const auto& [key, value] :
+       {std::pair("host_dollars_per_hour", topology.host_dollars_per_hour()),
+        std::pair("link_bytes_per_second", topology.link_bytes_per_second())}) {
+    if (!(value >= 0 && value <= 1e15)) {
+      return Wrong(origin, fmt::format("{}={}: expected 0 to 1e15", key, value));
+    }
+  }
   if (absl::Status levels = CheckLevels(topology, origin); !levels.ok()) return levels;
   return topology;
 }
@@ -126,6 +138,8 @@ absl::StatusOr<std::vector<v1::Device>> ListDevices(const v1::Topology& topology
     devices[i].set_name(fmt::format("{}:{}", topology.device_kind(), i));
     devices[i].set_kind(topology.device_kind());
     devices[i].set_memory_bytes(topology.device_memory_bytes());
+    devices[i].set_peak_flops(topology.device_peak_flops());
+    devices[i].set_efficiency(topology.measured_efficiency());
     for (const v1::LinkLevel& level : topology.levels()) {
       devices[i].add_link_domains(fmt::format("{}:{}", level.name(), i / level.devices()));
     }

@@ -24,6 +24,7 @@ TEST(DescribeHostTest, TakesLinksFromTheTopology) {
   const auto host = DescribeHost("neuron:32", TOPOLOGIES "/trn1.32xlarge.json");
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_EQ(host->topology, "trn1.32xlarge");
+  EXPECT_EQ(host->dollars_per_hour, 21.5);
   ASSERT_EQ(host->devices.size(), 32u);
   EXPECT_GT(host->devices[3].link_domains_size(), 0);
 }

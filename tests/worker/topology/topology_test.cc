@@ -29,6 +29,7 @@ TEST(TopologyTest, ShippedHostsHaveTheirDevicesAndDomains) {
   const Case cases[] = {
       {"gpu8-nvlink", "cuda", 8, {1}},
       {"gpu8-pcie", "cuda", 8, {4, 2}},
+      {"p4d.24xlarge", "cuda", 8, {1}},
       {"trn1.32xlarge", "neuron", 32, {16, 4, 1}},
       {"trn1.32xlarge-cpu", "cpu", 32, {16, 4, 1}},
       {"trn2.48xlarge", "neuron", 64, {16, 4, 1}},
@@ -73,6 +74,8 @@ TEST(TopologyTest, NamesDevicesAndTheirDomains) {
   ASSERT_EQ(devices->size(), 11u);
   EXPECT_EQ(devices->back().name(), "neuron:10");
   EXPECT_EQ(devices->back().memory_bytes(), std::uint64_t{16} << 30);
+  EXPECT_EQ(devices->back().peak_flops(), 95e12);
+  EXPECT_EQ(devices->back().efficiency(), 0.18);
   EXPECT_THAT(devices->back().link_domains(), ElementsAre("chip:5", "torus-row:1", "neuronlink:0"));
 }
 
@@ -101,6 +104,11 @@ TEST(TopologyTest, SaysWhatIsWrongWithAText) {
       {R"({"name": "a", "device_kind": "gpu"})", "expected cpu, cuda or neuron"},
       {R"({"name": "a", "device_kind": "cpu", "device_count": 2000})", "device_count=2000"},
       {R"({"name": "a", "device_kind": "cpu", "device_peak_flops": -1})", "device_peak_flops=-1"},
+      {R"({"name": "a", "device_kind": "cpu", "measured_efficiency": 2})", "expected 0 to 1"},
+      {R"({"name": "a", "device_kind": "cpu", "host_dollars_per_hour": -1})",
+       "host_dollars_per_hour=-1"},
+      {R"({"name": "a", "device_kind": "cpu", "link_bytes_per_second": -1})",
+       "link_bytes_per_second=-1"},
       {R"({"name": "a", "device_kind": "cpu", "levels": [{"devices": 2}]})", "level name ''"},
       {R"({"name": "a", "device_kind": "cpu", "levels": [{"name": "x"}]})", "devices=0"},
       {R"({"name": "a", "device_kind": "cpu",
