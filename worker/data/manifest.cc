@@ -18,6 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Sums of a batch's weights and weighted losses keep their digits in fp32.
+constexpr float kLeastWeight = 1e-6F;
+constexpr float kMostWeight = 1e6F;
+
 constexpr std::array<std::string_view, 5> kColumns = {"path", "label", "split", "group", "weight"};
 constexpr size_t kMaxColumns = 1000;
 
@@ -69,6 +73,11 @@ class EntryReader {
           !std::isfinite(entry.weight) || entry.weight <= 0) {
         return RowError(what_, line,
                         fmt::format("weight '{}' is not a number above 0", Clip(weight)));
+      }
+      if (entry.weight < kLeastWeight || entry.weight > kMostWeight) {
+        return RowError(what_, line,
+                        fmt::format("weight '{}' is not {:g} to {:g}", Clip(weight), kLeastWeight,
+                                    kMostWeight));
       }
     }
     entry.file = (fs::path(base_) / path).string();  // An absolute path replaces the base.

@@ -67,6 +67,8 @@ TEST(CsvManifestTest, NamesLineAndRemedyOfEachError) {
       {"path,label,weight\na,ok,heavy\n", "line 2", "weight 'heavy' is not a number above 0"},
       {"path,label,weight\na,ok,0\n", "line 2", "weight '0' is not a number above 0"},
       {"path,label,weight\na,ok,nan\n", "line 2", "weight 'nan'"},
+      {"path,label,weight\na,ok,1e30\n", "line 2", "weight '1e30' is not 1e-06 to 1e+06"},
+      {"path,label,weight\na,ok,1e-30\n", "line 2", "weight '1e-30' is not"},
       {"path,label\na\xFF,ok\n", "line 2", "not valid UTF-8"},
   };
   for (const Case& c : cases) {
