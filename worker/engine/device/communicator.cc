@@ -14,6 +14,7 @@ c10d::Backend& Communicator::backend() const {
 
 void Communicator::AllReduceSum(at::Tensor tensor) {
   RECORD_USER_SCOPE("all_reduce");
+  ++begun_;
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().allreduce(tensors)->wait();
 }
@@ -21,6 +22,7 @@ void Communicator::AllReduceSum(at::Tensor tensor) {
 // Flat: Gloo wants the larger tensor's first dim to be the smaller one's times the members.
 void Communicator::AllGather(at::Tensor input, at::Tensor output) {
   RECORD_USER_SCOPE("all_gather");
+  ++begun_;
   at::Tensor part = input.view({-1});
   at::Tensor all = output.view({-1});
   backend()._allgather_base(all, part, {})->wait();
@@ -28,6 +30,7 @@ void Communicator::AllGather(at::Tensor input, at::Tensor output) {
 
 void Communicator::ReduceScatterSum(at::Tensor input, at::Tensor output) {
   RECORD_USER_SCOPE("reduce_scatter");
+  ++begun_;
   at::Tensor all = input.view({-1});
   at::Tensor part = output.view({-1});
   backend()._reduce_scatter_base(part, all, {})->wait();
@@ -35,12 +38,14 @@ void Communicator::ReduceScatterSum(at::Tensor input, at::Tensor output) {
 
 void Communicator::Send(at::Tensor tensor, int to) {
   RECORD_USER_SCOPE("send");
+  ++begun_;
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().send(tensors, to, 0)->wait();
 }
 
 void Communicator::Receive(at::Tensor tensor, int from) {
   RECORD_USER_SCOPE("receive");
+  ++begun_;
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().recv(tensors, from, 0)->wait();
 }
