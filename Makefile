@@ -2,12 +2,14 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build demo test model format sanitize simulate parity bench-data shapes clean
+.PHONY: help setup build demo test model format sanitize simulate parity bench-data shapes chaos bench-recovery clean
 
 help:
 	@echo "make demo      set up, build, train the solar-cell job on 4 CPU ranks and follow it"
 	@echo "make test      set up, build, run all tests"
 	@echo "make build     set up and build into $(BUILD)/bin"
+	@echo "make chaos     kill ranks some hundreds of times at random and compare every bit with calm runs"
+	@echo "make bench-recovery  what a killed rank costs, beside torchrun where .venv-parity is there"
 	@echo "make sanitize  build and run the tests free of LibTorch under ASan and UBSan"
 	@echo "make tsan      build and run the concurrent tests free of gRPC under ThreadSanitizer"
 	@echo "make bench-control      load on a coordinator: submissions, 100 kills, streams, agents, restart"
@@ -37,6 +39,13 @@ test: build
 
 model: setup
 	tests/model/check.sh large
+
+chaos: build
+	TUNDISH_CHAOS_KILLS=240 $(BUILD)/tests/chaos_test
+
+bench-recovery: build
+	TUNDISH_BUILD=$(BUILD) .venv/bin/python bench/recovery/recovery_bench.py \
+	  $(if $(wildcard .venv-parity/bin/python),--peer .venv-parity/bin/python)
 
 sanitize: setup
 	cmake -S . -B build-asan -G Ninja -DTUNDISH_SANITIZE=ON $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)

@@ -15,6 +15,7 @@
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/metric_points.h"
+#include "server/jobs/progress.h"
 
 namespace tundish::jobs {
 namespace {
@@ -172,6 +173,8 @@ void Handle(Job& job, Member& member, const v1::RankReport& report, Context& con
     case v1::RankReport::kEvaluationProgress:
       if (report.job_epoch() == job.record.job_epoch()) MoveProgressLimit(job, context);
       return;
+    case v1::RankReport::kProgress:
+      return OnProgress(job, member, report, context);
     case v1::RankReport::kHello:
     case v1::RankReport::BODY_NOT_SET:
       return;

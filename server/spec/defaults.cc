@@ -95,6 +95,7 @@ void FillRecovery(v1::RecoverySpec& recovery) {
   if (!recovery.has_max_start_failures()) recovery.set_max_start_failures(few);
   if (!recovery.has_max_hangs()) recovery.set_max_hangs(few);
   if (!recovery.has_shrink()) recovery.set_shrink(true);
+  if (!recovery.has_warm_spares()) recovery.set_warm_spares(1);
   if (recovery.min_data() == 0) recovery.set_min_data(1);
   if (recovery.wait_seconds() == 0) recovery.set_wait_seconds(60);
 }

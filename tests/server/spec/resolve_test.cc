@@ -81,6 +81,7 @@ TEST(ResolveSpecTest, FillsEveryDefaultOfAMinimalSpec) {
   EXPECT_TRUE(spec->recovery().shrink());
   EXPECT_EQ(spec->recovery().min_data(), 1u);
   EXPECT_EQ(spec->recovery().wait_seconds(), 60u);
+  EXPECT_EQ(spec->recovery().warm_spares(), 1u);
   EXPECT_EQ(spec->recovery().max_host_failures(), 20u);
   EXPECT_EQ(spec->recovery().max_start_failures(), 5u);
   EXPECT_EQ(spec->recovery().max_hangs(), 5u);
@@ -397,6 +398,8 @@ const WrongCase kWrongCases[] = {
      "recovery.wait_seconds", "1 to 86400"},
     {"deadline", [](auto& s) { s.mutable_recovery()->set_step_deadline_seconds(90000); },
      "recovery.step_deadline_seconds", "1 to 86400"},
+    {"spares", [](auto& s) { s.mutable_recovery()->set_warm_spares(9); }, "recovery.warm_spares",
+     "0 to 8"},
     {"run limit", [](auto& s) { s.mutable_scheduling()->set_max_run_seconds(31536001); },
      "scheduling.max_run_seconds", "31536001: expected 0 to 31536000"},
     {"unnamed dependency", [](auto& s) { s.mutable_scheduling()->add_after(); },

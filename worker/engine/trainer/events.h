@@ -34,6 +34,8 @@ class TrainerEvents {
   virtual void OnNotice(const v1::RankNotice& notice) {}
   /// Batch number `batches` of this rank's part of an evaluation is done.
   virtual void OnEvaluationProgress(uint32_t step, uint32_t batches) {}
+  /// What follows is work of another kind.
+  virtual void OnPhase(v1::RankPhase phase) {}
   /// Progress inside step `step`; for watching hangs, and for tests that fail a rank at a point by
   /// throwing from here.
   virtual void OnPoint(StepPoint point, uint32_t step) {}
