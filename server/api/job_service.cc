@@ -18,13 +18,56 @@ namespace {
 namespace asio = boost::asio;
 using Awaitable = asio::awaitable<absl::Status>;
 
-/// Every wrong field travels as a trailer of its own, so that a client can mark it.
-absl::StatusOr<v1::JobSpec> Resolve(const v1::JobSpec& spec, grpc::CallbackServerContext* context) {
-  spec::ValidationResult result = spec::Validate(spec);
-  for (const v1::InvalidField& field : result.invalid) {
-    context->AddTrailingMetadata("tundish-invalid-field-bin", field.SerializeAsString());
+/// Limits that the scheduler knows but the coordinator does not enforce yet are refused: a field
+/// that is accepted and has no effect would be worse than none.
+std::vector<v1::InvalidField> NotEnforced(const v1::JobSpec& resolved) {
+  std::vector<v1::InvalidField> found;
+  const auto refuse = [&found](const char* field, std::string value) {
+    v1::InvalidField& wrong = found.emplace_back();
+    wrong.set_field(field);
+    wrong.set_value(std::move(value));
+    wrong.set_expected("to be left out: this version does not act on it");
+  };
+  v1::JobSpec plain = resolved;
+  plain.clear_scheduling();
+  plain.mutable_recovery()->clear_max_host_failures();
+  plain.mutable_recovery()->clear_max_start_failures();
+  plain.mutable_recovery()->clear_max_hangs();
+  plain = spec::Validate(plain).spec;
+  const v1::SchedulingSpec& scheduling = resolved.scheduling();
+  const v1::RecoverySpec& recovery = resolved.recovery();
+  if (scheduling.max_run_seconds() != 0) {
+    refuse("scheduling.max_run_seconds", std::to_string(scheduling.max_run_seconds()));
   }
-  if (!result.invalid.empty()) return result.ToStatus();
+  if (scheduling.after_size() != 0) {
+    refuse("scheduling.after", std::to_string(scheduling.after_size()) + " jobs");
+  }
+  if (!scheduling.preemptible()) refuse("scheduling.preemptible", "false");
+  if (recovery.max_host_failures() != plain.recovery().max_host_failures()) {
+    refuse("recovery.max_host_failures", std::to_string(recovery.max_host_failures()));
+  }
+  if (recovery.max_start_failures() != plain.recovery().max_start_failures()) {
+    refuse("recovery.max_start_failures", std::to_string(recovery.max_start_failures()));
+  }
+  if (recovery.max_hangs() != plain.recovery().max_hangs()) {
+    refuse("recovery.max_hangs", std::to_string(recovery.max_hangs()));
+  }
+  return found;
+}
+
+/// Every wrong field travels as a trailer of its own, so that a client can mark it; at most as many
+/// as fit into the metadata that gRPC lets through (8 KiB).
+absl::StatusOr<v1::JobSpec> Resolve(const v1::JobSpec& spec, grpc::CallbackServerContext* context) {
+  constexpr size_t kMostBytes = 3072;
+  spec::ValidationResult result = spec::Validate(spec);
+  if (result.invalid.empty()) result.invalid = NotEnforced(result.spec);
+  size_t bytes = 0;
+  for (const v1::InvalidField& field : result.invalid) {
+    const std::string text = field.SerializeAsString();
+    if ((bytes += text.size()) > kMostBytes) break;
+    context->AddTrailingMetadata("tundish-invalid-field-bin", text);
+  }
+  if (!result.invalid.empty()) return result.ToStatus(kMostBytes);
   return std::move(result.spec);
 }
 

@@ -3,6 +3,7 @@
 // what check_exports.py loads with them.
 #include "tests/parity/formula.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -139,7 +140,9 @@ bool CheckGradient(const weights::SafetensorsReader& file, const std::string& pa
   constexpr double kTolerance = 1e-4;
   if (file.tensors().contains("grad." + name)) {
     const at::Tensor want = parity::ReadTensor(path, "grad." + name);
-    EXPECT_LE(Largest(got - want), kTolerance * Largest(want)) << name;
+    // Softmax does not see a shift of all keys: the true gradient is 0, what is there is rounding.
+    const double least = name.ends_with("k_norm.bias") ? 1e-3 : 0.0;
+    EXPECT_LE(Largest(got - want), kTolerance * std::max(Largest(want), least)) << name;
     return true;
   }
   if (!file.tensors().contains("sample." + name)) return false;

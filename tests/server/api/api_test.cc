@@ -150,6 +150,30 @@ TEST_F(ApiTest, EveryWrongFieldTravelsAsATrailer) {
   EXPECT_THAT(fields, testing::UnorderedElementsAre("model.hidden", "training.global_batch"));
 }
 
+TEST_F(ApiTest, ALimitThatIsNotEnforcedIsRefused) {
+  v1::SubmitJobRequest request = Request("r");
+  request.mutable_spec()->mutable_scheduling()->add_after()->set_job("earlier");
+  request.mutable_spec()->mutable_recovery()->set_max_hangs(1);
+  grpc::ClientContext context;
+  v1::SubmitJobResponse response;
+  const grpc::Status status = stub_->SubmitJob(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("scheduling.after"));
+  EXPECT_THAT(status.error_message(), HasSubstr("recovery.max_hangs=1"));
+}
+
+TEST_F(ApiTest, HundredsOfWrongFieldsStillArriveAsAnAnswer) {
+  v1::SubmitJobRequest request = Request("r");
+  for (int i = 0; i < 400; ++i) {
+    request.mutable_spec()->mutable_data()->add_classes(std::string(100, '\x01'));
+  }
+  request.mutable_spec()->mutable_model()->set_heads(7);
+  grpc::ClientContext context;
+  v1::SubmitJobResponse response;
+  const grpc::Status status = stub_->SubmitJob(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+}
+
 TEST_F(ApiTest, ManyCallersOfOneRequestGetOneJob) {
   std::vector<std::future<v1::SubmitJobResponse>> calls;
   for (int i = 0; i < 16; ++i) {

@@ -101,7 +101,7 @@ TEST_F(ElasticTest, WithoutLeaveToShrinkItWaitsAndThenGivesItsDevicesBack) {
   EXPECT_THAT(Explain(id), HasSubstr("s more"));
   const std::string other = Submit(Spec(1, 1), "other");
   Settle();
-  Advance(seconds(59));
+  Advance(seconds(57));  // Two more passed while it was being given up.
   EXPECT_EQ(Get(id).state(), v1::RECOVERING);
   Advance(seconds(2));
   EXPECT_EQ(Get(id).state(), v1::PENDING);

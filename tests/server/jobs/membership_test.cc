@@ -147,12 +147,20 @@ TEST_F(MembershipTest, AReportOfAnOldEpochCountsUpToItsCutAtMost) {
   Settle();
   ASSERT_EQ(Get(id).job_epoch(), 2u);
   ASSERT_EQ(Get(id).state(), v1::RUNNING);
-  enum Rule { kIgnored, kUpToTheCut, kLabelled };
+  enum Rule { kIgnored, kUpToTheCut, kLabelled, kTelemetry };
   const std::map<std::string, Rule> rules = {
-      {"hello", kIgnored},         {"ready", kIgnored},    {"stopped", kIgnored},
-      {"formed", kIgnored},        {"step", kUpToTheCut},  {"evaluation", kUpToTheCut},
-      {"checkpoint", kUpToTheCut}, {"finished", kIgnored}, {"failed", kIgnored},
-      {"log", kLabelled},           {"progress", kIgnored},      {"notice", kIgnored},
+      {"hello", kIgnored},
+      {"ready", kIgnored},
+      {"stopped", kIgnored},
+      {"formed", kIgnored},
+      {"step", kUpToTheCut},
+      {"evaluation", kUpToTheCut},
+      {"checkpoint", kUpToTheCut},
+      {"finished", kIgnored},
+      {"failed", kIgnored},
+      {"log", kLabelled},
+      {"progress", kIgnored},
+      {"notice", kTelemetry},
       {"evaluation_progress", kIgnored},
   };
   std::map<std::string, Rule> known = rules;
@@ -185,7 +193,8 @@ TEST_F(MembershipTest, AReportOfAnOldEpochCountsUpToItsCutAtMost) {
       EXPECT_EQ(Get(id).job_epoch(), 2u);
       EXPECT_EQ(Points(id).size(), points) << "a point is published once";
       const bool published = Get(id).last_seq() > seq;
-      const bool counts = rule == kLabelled || (rule == kUpToTheCut && !past_cut && name != "step");
+      const bool counts = rule == kLabelled || rule == kTelemetry ||
+                          (rule == kUpToTheCut && !past_cut && name != "step");
       EXPECT_EQ(published, counts);
       if (rule == kLabelled) EXPECT_EQ(Stored(id).back().log().job_epoch(), 1u);
     }

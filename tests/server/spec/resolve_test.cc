@@ -104,9 +104,15 @@ TEST(ResolveSpecTest, DependenciesWaitForSuccessUnlessTheySayMore) {
   EXPECT_EQ(spec->recovery().max_hangs(), 2u);
   v1::JobSpec other = *spec;
   other.mutable_scheduling()->mutable_after(1)->set_on(v1::FAILURE);
-  EXPECT_EQ(SpecDifference(*spec, other), "scheduling.after[1].on is FAILURE, was END");
+  EXPECT_EQ(
+      SpecDifference(*spec, other),
+      "scheduling.after is [{job: \"first\" on: SUCCESS}, {job: \"second\" on: FAILURE}], was "
+      "[{job: \"first\" on: SUCCESS}, {job: \"second\" on: END}]");
   other.mutable_scheduling()->mutable_after()->RemoveLast();
-  EXPECT_EQ(SpecDifference(*spec, other), "scheduling.after has 1 entries, had 2");
+  EXPECT_EQ(
+      SpecDifference(*spec, other),
+      "scheduling.after is [{job: \"first\" on: SUCCESS}], was [{job: \"first\" on: SUCCESS}, "
+      "{job: \"second\" on: END}]");
 }
 
 TEST(ResolveSpecTest, ResolvingTwiceChangesNothing) {

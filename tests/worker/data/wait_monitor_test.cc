@@ -9,8 +9,8 @@ using std::chrono::milliseconds;
 
 /// Runs `steps` steps of one second, each of which waits `wait` seconds while one thread spends the
 /// given milliseconds in its stages.
-std::optional<v1::DataWait> Run(WaitMonitor& monitor, LoaderStats& stats, int steps, double wait,
-                                int read, int decode, int transform) {
+std::optional<v1::DataWait> RunSteps(WaitMonitor& monitor, LoaderStats& stats, int steps,
+                                     double wait, int read, int decode, int transform) {
   std::optional<v1::DataWait> last;
   for (int i = 0; i < steps; ++i) {
     stats.threads = 1;
@@ -35,7 +35,7 @@ TEST(WaitMonitorTest, NamesTheStageThatTakesLongest) {
                         {0.009, 100, 700, 200, nullptr}}) {
     WaitMonitor monitor;
     LoaderStats stats;
-    const auto wait = Run(monitor, stats, 23, c.wait, c.read, c.decode, c.transform);
+    const auto wait = RunSteps(monitor, stats, 23, c.wait, c.read, c.decode, c.transform);
     ASSERT_EQ(wait.has_value(), c.want != nullptr) << c.wait;
     if (c.want == nullptr) continue;
     EXPECT_EQ(wait->bottleneck(), c.want);
@@ -48,17 +48,17 @@ TEST(WaitMonitorTest, NamesTheStageThatTakesLongest) {
 TEST(WaitMonitorTest, TheFirstStepsFillThePipeline) {
   WaitMonitor monitor;
   LoaderStats stats;
-  EXPECT_FALSE(Run(monitor, stats, WaitMonitor::kSkip, 1, 0, 900, 0).has_value());
-  EXPECT_FALSE(Run(monitor, stats, 100, 0, 0, 900, 0).has_value());
+  EXPECT_FALSE(RunSteps(monitor, stats, WaitMonitor::kSkip, 1, 0, 900, 0).has_value());
+  EXPECT_FALSE(RunSteps(monitor, stats, 100, 0, 0, 900, 0).has_value());
 }
 
 TEST(WaitMonitorTest, RepeatsItselfSeldomButSaysWhatIsNew) {
   WaitMonitor monitor;
   LoaderStats stats;
-  EXPECT_TRUE(Run(monitor, stats, 23, 0.1, 0, 900, 0).has_value());
-  EXPECT_FALSE(Run(monitor, stats, 500, 0.1, 0, 900, 0).has_value());
-  EXPECT_TRUE(Run(monitor, stats, 200, 0.1, 0, 900, 0).has_value());
-  EXPECT_TRUE(Run(monitor, stats, 20, 0.1, 900, 0, 0).has_value());
+  EXPECT_TRUE(RunSteps(monitor, stats, 23, 0.1, 0, 900, 0).has_value());
+  EXPECT_FALSE(RunSteps(monitor, stats, 500, 0.1, 0, 900, 0).has_value());
+  EXPECT_TRUE(RunSteps(monitor, stats, 200, 0.1, 0, 900, 0).has_value());
+  EXPECT_TRUE(RunSteps(monitor, stats, 20, 0.1, 900, 0, 0).has_value());
 }
 
 }  // namespace

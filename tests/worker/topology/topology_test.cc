@@ -63,7 +63,7 @@ TEST(TopologyTest, EveryShippedFileParses) {
     EXPECT_TRUE(topology.ok()) << topology.status();
     ++files;
   }
-  EXPECT_EQ(files, 6);
+  EXPECT_EQ(files, 7);
 }
 
 TEST(TopologyTest, NamesDevicesAndTheirDomains) {

@@ -50,7 +50,7 @@ void NonFiniteWatch::After(const OperatorCall& call) {
   const std::string_view name = call.function.name();
   if (name.find("empty") != std::string_view::npos || name == "aten::resize_") return;
   const std::vector<c10::IValue>& outputs = call.function.outputs();
-  if (!AnyNonFinite({outputs.data(), outputs.size()})) return;
+  if (!AnyNonFinite(c10::ArrayRef<const c10::IValue>(outputs.data(), outputs.size()))) return;
   found_ = Found{ordinal, fmt::format("the result of {} in {} ({})", name,
                                       call.module.empty() ? "no module" : call.module,
                                       call.backward ? "backward" : "forward")};

@@ -23,6 +23,8 @@ void WarmUpStep(const v1::JobSpec& spec) {
   assignment.mutable_spec()->mutable_model()->clear_weights();
   assignment.mutable_spec()->mutable_parallel()->set_tensor(1);
   assignment.mutable_spec()->mutable_parallel()->set_data(1);
+  assignment.mutable_spec()->mutable_parallel()->set_sequence_parallel(false);
+  assignment.mutable_spec()->mutable_parallel()->set_shard_embedding(false);
   assignment.mutable_data()->add_classes("a");
   assignment.mutable_data()->add_classes("b");
   assignment.set_total_steps(std::max(1U, spec.training().steps()));
@@ -36,7 +38,7 @@ void WarmUpStep(const v1::JobSpec& spec) {
   at::Tensor logits_bc;
   {
     const AutocastScope autocast(c10::DeviceType::CPU, plan.bf16);
-    logits_bc = shard.model.Forward(pixels_bchw, model::DropPathKey{.seed = plan.seed});
+    logits_bc = shard.model.Forward(pixels_bchw, model::MaskKey{.seed = plan.seed});
   }
   at::cross_entropy_loss(logits_bc.to(at::kFloat), labels_b).backward();
   optimizer::LocalNormSquared(shard.model.parameters(), 0);

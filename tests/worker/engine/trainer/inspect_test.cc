@@ -214,19 +214,21 @@ TEST(ArrangementTest, AnAbortWakesWhoWaitsForNoCollective) {
   EXPECT_EQ(woken, before) << "called after Drop, when who waited may be gone";
 }
 
-// Rank (1, 0) computes with a weight that overflows, in step kBadStep only.
+// Rank (1, 0) computes with weights that overflow, in step kBadStep only. Powers of two, so that
+// they come back to the bit.
 constexpr uint32_t kBadStep = 4;
 
 void Overflow(Cluster& cluster, bool every_step) {
   Rank& rank = cluster.rank(1, 0);
-  const auto scale = [&rank](float factor) {
+  const auto scale = [&rank](float first, float second) {
     const c10::AutoGradMode no_grad(false);
-    Value(rank, "blocks.1.mlp.fc1.weight").mul_(factor);
+    Value(rank, "blocks.1.mlp.fc1.weight").mul_(first);
+    Value(rank, "blocks.1.mlp.fc2.weight").mul_(second);
   };
   rank.recorder->at_point = [scale, every_step](StepPoint point, uint32_t step) {
     if (step < kBadStep || (!every_step && step > kBadStep)) return;
-    if (point == StepPoint::kFetched) scale(0x1p127F);
-    if (point == StepPoint::kCommitted) scale(0x1p-127F);
+    if (point == StepPoint::kFetched) scale(0x1p120F, 0x1p60F);
+    if (point == StepPoint::kCommitted) scale(0x1p-120F, 0x1p-60F);
   };
 }
 
