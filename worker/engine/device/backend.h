@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -34,6 +35,12 @@ class Communicator {
   /// The c10d group, for c10d::Reducer.
   virtual const c10::intrusive_ptr<c10d::ProcessGroup>& group() const = 0;
 
+  /// Returns once every member of the group is connected with this rank; the group can be used, and
+  /// aborted in the middle of a collective, from then on. Throws when a peer cannot be reached in
+  /// the group's timeout, when the store's epoch ends, or when Abort is called, before or
+  /// meanwhile. Call once, before the first collective, on the thread that uses the group.
+  virtual void Connect() {}
+
   /// Fails everything in flight and later, here and (by the closed connections) on the peers. Does
   /// not wait. Any number of times.
   virtual void Abort() noexcept = 0;
@@ -44,7 +51,12 @@ class Communicator {
   void Send(at::Tensor tensor, int to);
   void Receive(at::Tensor tensor, int from);
 
+  /// Collectives and messages begun on this group by the functions above. Any thread.
+  uint64_t begun() const { return begun_; }
+
  private:
+  std::atomic<uint64_t> begun_ = 0;
+
   c10d::Backend& backend() const;
 };
 
@@ -60,8 +72,8 @@ class Backend {
 
   virtual at::Device device() const = 0;
 
-  /// Forms a group over `store`. Blocks until the members' addresses are known or, where the
-  /// backend connects late, until nothing. Throws when the store's epoch ends.
+  /// Makes this rank's end of a group and leaves its address in `store`. The group can be used once
+  /// its Connect has returned. Throws when the store's epoch ends.
   virtual std::unique_ptr<Communicator> CreateGroup(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const GroupOptions& options) = 0;
 

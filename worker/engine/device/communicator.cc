@@ -11,16 +11,19 @@ c10d::Backend& Communicator::backend() const {
 }
 
 void Communicator::AllReduceSum(at::Tensor tensor) {
+  ++begun_;
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().allreduce(tensors)->wait();
 }
 
 void Communicator::Send(at::Tensor tensor, int to) {
+  ++begun_;
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().send(tensors, to, 0)->wait();
 }
 
 void Communicator::Receive(at::Tensor tensor, int from) {
+  ++begun_;
   std::vector<at::Tensor> tensors{std::move(tensor)};
   backend().recv(tensors, from, 0)->wait();
 }

@@ -6,9 +6,9 @@
 
 namespace tundish::device {
 
-/// Plain CPUs, groups by Gloo over TCP. Connections are made at the first collective ("lazy"): a
-/// peer that dies while groups form then blocks nobody. The process must have called
-/// PrepareProcess.
+/// Plain CPUs, groups by Gloo over TCP. Connect() makes all connections of a group and can be
+/// aborted at any time: a peer that dies while groups form blocks nobody. The process must have
+/// called PrepareProcess.
 class CpuBackend final : public Backend {
  public:
   at::Device device() const override { return at::Device(at::kCPU); }

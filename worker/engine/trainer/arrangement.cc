@@ -16,7 +16,7 @@ Arrangement::~Arrangement() {
 std::shared_ptr<device::Communicator> Arrangement::Create(device::Backend& backend,
                                                           const device::GroupOptions& options) {
   ThrowIfAborted();
-  // Outside the lock: forming waits for peers, and Abort ends that wait by closing the store.
+  // Outside the lock: it talks to the store, and Abort ends that by closing the store.
   return backend.CreateGroup(store_, options);
 }
 
@@ -45,6 +45,8 @@ void Arrangement::Form(device::Backend& backend, const Place& place) {
   }
   // An Abort between creation and the lines above has not seen the groups.
   ThrowIfAborted();
+  if (row_) row_->Connect();
+  if (column_) column_->Connect();
 }
 
 void Arrangement::Abort() noexcept {
@@ -61,6 +63,11 @@ void Arrangement::ThrowIfAborted() const {
     throw ArrangementStopped(
         fmt::format("the arrangement of job_epoch {} was stopped", job_epoch_));
   }
+}
+
+uint64_t Arrangement::collectives() const {
+  const std::lock_guard lock(mutex_);
+  return (row_ ? row_->begun() : 0) + (column_ ? column_->begun() : 0);
 }
 
 void Arrangement::Drop() noexcept {

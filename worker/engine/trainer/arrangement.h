@@ -29,7 +29,8 @@ class Arrangement {
 
   uint32_t job_epoch() const { return job_epoch_; }
 
-  /// Meets the other ranks. Throws when aborted, before or meanwhile, or when the store fails.
+  /// Meets the other ranks: returns once the groups are connected. Throws when aborted, before or
+  /// meanwhile, or when the store fails.
   void Form(device::Backend& backend, const Place& place);
 
   /// Ends it: the store closes, connections break, every collective in flight or later throws, here
@@ -47,6 +48,9 @@ class Arrangement {
   /// Aborts and destroys the groups. Users of row() and column() (the c10d::Reducer, graphs that
   /// refer to the row) must be gone. Training thread only.
   void Drop() noexcept;
+
+  /// Collectives begun on the groups. Any thread.
+  uint64_t collectives() const;
 
   /// Null when the group has one member, or before Form.
   const std::shared_ptr<device::Communicator>& row() const { return row_; }

@@ -1,8 +1,10 @@
 #include "worker/engine/device/cpu_backend.h"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -37,6 +39,7 @@ std::vector<std::string> RunRanks(
         options.size = size;
         options.timeout = std::chrono::seconds(5);
         group = CpuBackend().CreateGroup(store, options);
+        group->Connect();
         body(*group, *store, rank);
       } catch (const std::exception& error) {
         errors[static_cast<size_t>(rank)] = error.what();
@@ -100,6 +103,74 @@ TEST(CpuBackendTest, AbortWakesTheWaitingAndThePeers) {
   });
   for (const std::string& error : errors) EXPECT_NE(error, "");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+}
+
+// Ranks form a group and use it; one of them is torn away after `after` microseconds and the others
+// are stopped after times of their own. Returns how many were at work by then.
+int FormAndTear(std::minstd_rand& random) {
+  constexpr int kSize = 4;
+  constexpr int kLongestMicroseconds = 4000;
+  std::uniform_int_distribution<int> pause(0, kLongestMicroseconds);
+  const auto table = std::make_shared<SharedTable>();
+  std::atomic<int> worked = 0;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kSize; ++rank) {
+    const std::chrono::microseconds after(pause(random));
+    threads.emplace_back([&table, &worked, rank, after] {
+      const auto store = c10::make_intrusive<MemoryStore>(table);
+      GroupOptions options;
+      options.name = "g";
+      options.rank = rank;
+      options.size = kSize;
+      options.timeout = std::chrono::seconds(30);
+      std::shared_ptr<Communicator> group;
+      try {
+        group = CpuBackend().CreateGroup(store, options);
+      } catch (const std::exception&) {
+        return;  // Its own end, or never: nothing was formed.
+      }
+      std::thread end([&] {
+        // The length of a life, not a wait for a condition.
+        std::this_thread::sleep_for(after);
+        store->Close();
+        group->Abort();
+      });
+      try {
+        group->Connect();
+        at::Tensor values = at::zeros({1000});
+        ++worked;
+        while (true) group->AllReduceSum(values);
+      } catch (const std::exception&) {
+        // Its own end, or a peer's that it met in a collective.
+      }
+      end.join();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return worked;
+}
+
+TEST(CpuBackendTest, SurvivesAnEndAtAnyMomentOfForming) {
+  std::minstd_rand random(3);
+  constexpr int kTimes = 120;
+  int halfway = 0;
+  for (int i = 0; i < kTimes; ++i) {
+    const int worked = FormAndTear(random);
+    halfway += worked > 0 && worked < 4 ? 1 : 0;
+  }
+  EXPECT_GT(halfway, 0) << "no end came while a group was half formed; the pauses do not fit";
+}
+
+TEST(CpuBackendTest, NamesAPeerThatDoesNotCome) {
+  const auto store = c10::make_intrusive<MemoryStore>(std::make_shared<SharedTable>());
+  GroupOptions options;
+  options.name = "g";
+  options.size = 2;
+  options.timeout = std::chrono::milliseconds(300);
+  const auto group = CpuBackend().CreateGroup(store, options);
+  options.rank = 1;
+  CpuBackend().CreateGroup(store, options);  // Leaves its address and goes.
+  EXPECT_THROW(group->Connect(), std::exception);
 }
 
 TEST(CpuBackendTest, ReportsResidentMemory) {
