@@ -140,6 +140,11 @@ v1::CoordinatorMessage StartWorkerOrder(const Job& job, const Member& member) {
   start->mutable_devices()->Assign(member.devices.begin(), member.devices.end());
   start->set_threads(job.spec().parallel().threads_per_rank());
   start->set_secret(member.secret);
+  start->set_warm_spares(job.spec().recovery().warm_spares());
+  if (start->warm_spares() > 0) {
+    *start->mutable_spec() = job.spec();
+    *start->mutable_data() = job.record.data_report();
+  }
   return message;
 }
 
@@ -180,7 +185,8 @@ v1::CoordinatorMessage AssignOrder(const Job& job, const Member& member, const C
   assign->set_artifact_root(context.settings.artifact_root);
   assign->set_job_folder(job.id());
   *assign->mutable_start() = job.arrangement.starts(job.SlotOf(member));
-  assign->set_collective_timeout_seconds(job.spec().recovery().step_deadline_seconds());
+  // Later than the coordinator finds a hang: it sees who hangs, a collective does not.
+  assign->set_collective_timeout_seconds(2 * job.spec().recovery().step_deadline_seconds() + 60);
   return message;
 }
 
@@ -431,6 +437,8 @@ void MaybeRunning(Job& job, Context& context) {
 
 void MoveProgressLimit(Job& job, const Context& context) {
   if (job.stage != Stage::kForming && job.stage != Stage::kTraining) return;
+  job.last_progress = context.now.steady;
+  job.probe = 0;
   job.progress_limit =
       context.now.steady + std::chrono::seconds(job.spec().recovery().step_deadline_seconds());
 }

@@ -8,6 +8,7 @@
 #include "server/jobs/elastic.h"
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
+#include "server/jobs/progress.h"
 
 namespace tundish::jobs {
 namespace {
@@ -17,24 +18,6 @@ std::string OverdueCause(const Job& job, const Member& member) {
   if (job.leaving()) return job.ended() ? "job_ended" : "job_released";
   if (member.phase == MemberPhase::kSaving) return "save_deadline";
   return member.phase == MemberPhase::kStarting ? "start_deadline" : "stop_deadline";
-}
-
-/// The only member with the fewest steps; null if several share that place.
-Member* LeastAdvanced(Job& job) {
-  const auto least = std::ranges::min_element(job.members, {}, &Member::step);
-  return std::ranges::count(job.members, least->step, &Member::step) == 1 ? &*least : nullptr;
-}
-
-void OnHang(Job& job, Context& context) {
-  const std::string detail =
-      fmt::format("no rank made progress for {} s", job.spec().recovery().step_deadline_seconds());
-  Member* victim = job.stage == Stage::kTraining ? LeastAdvanced(job) : nullptr;
-  if (victim != nullptr && victim->kill_cause.empty()) {
-    MoveProgressLimit(job, context);
-    KillMember(job, *victim, "step_deadline", context);
-  } else {
-    OnDisturbance(job, job.members.front(), "step_deadline", detail, context);
-  }
 }
 
 }  // namespace
@@ -61,7 +44,7 @@ void CheckDeadlines(Job& job, Context& context) {
       KillMember(job, member, OverdueCause(job, member), context);
     }
   }
-  if (job.progress_limit <= context.now.steady && !job.ended()) OnHang(job, context);
+  CheckHang(job, context);
 }
 
 bool CanBeHeard(const Job& job, const Context& context) {

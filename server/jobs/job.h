@@ -11,6 +11,7 @@
 #include <google/protobuf/timestamp.pb.h>
 
 #include "server/jobs/changes.h"
+#include "server/jobs/hangs.h"
 #include "server/jobs/settings.h"
 #include "server/recovery/cut.h"
 #include "tundish/v1/job.pb.h"
@@ -82,6 +83,10 @@ struct Member {
   bool save_failed = false;
   /// Set once a kill was ordered: why, in an incident's words ("step_deadline").
   std::string kill_cause;
+  /// How far it said it is, beyond `step`.
+  RankProgress progress;
+  /// It hung: milliseconds from its job's last progress until that was found.
+  double found_after_ms = 0;
 
   bool alive() const { return phase != MemberPhase::kVacant && phase != MemberPhase::kGone; }
 };
@@ -138,6 +143,11 @@ struct Job {
   bool held = false;
   /// RECOVERING without enough devices: when it gives those it has back.
   std::chrono::steady_clock::time_point wait_limit = std::chrono::steady_clock::time_point::max();
+  /// Last sign of progress; the last Probe since then (0: none) and when; how many there were.
+  std::chrono::steady_clock::time_point last_progress;
+  uint32_t probe = 0;
+  std::chrono::steady_clock::time_point probe_sent;
+  uint32_t probes = 0;
   /// Last StepDone heard.
   std::chrono::steady_clock::time_point last_advance;
 

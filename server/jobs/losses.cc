@@ -146,6 +146,7 @@ void OnMemberGone(Job& job, Member& member, const Loss& loss, Context& context) 
     member.phase = MemberPhase::kGone;
     return DropJoiners(job, true, context);
   }
+  named.detect_ms += member.found_after_ms;
   spdlog::warn("event=rank_lost job={} job_epoch={} dp={} tp={} node={} worker={} cause={}",
                job.id(), job.record.job_epoch(), member.dp, member.tp, member.node,
                member.worker_id, named.cause);

@@ -13,6 +13,7 @@
 #include "server/jobs/lifecycle.h"
 #include "server/jobs/losses.h"
 #include "server/jobs/metric_points.h"
+#include "server/jobs/progress.h"
 
 namespace tundish::jobs {
 namespace {
@@ -125,6 +126,8 @@ void Handle(Job& job, Member& member, const v1::RankReport& report, Context& con
       return OnFailed(job, member, report, context);
     case v1::RankReport::kLog:
       return OnLog(job, member, report, context);
+    case v1::RankReport::kProgress:
+      return OnProgress(job, member, report, context);
     case v1::RankReport::kHello:
     case v1::RankReport::BODY_NOT_SET:
       return;

@@ -77,6 +77,7 @@ void FillDefaults(v1::JobSpec& spec) {
   if (!spec.evaluation().has_every_epochs()) spec.mutable_evaluation()->set_every_epochs(1);
   if (spec.checkpoints().keep_last() == 0) spec.mutable_checkpoints()->set_keep_last(2);
   if (!spec.recovery().has_max_failures()) spec.mutable_recovery()->set_max_failures(20);
+  if (!spec.recovery().has_warm_spares()) spec.mutable_recovery()->set_warm_spares(1);
   if (spec.recovery().step_deadline_seconds() == 0) {
     spec.mutable_recovery()->set_step_deadline_seconds(300);
   }

@@ -228,6 +228,7 @@ ValidationResult Validate(const v1::JobSpec& in) {
   checks.Range("recovery.min_data", spec.recovery().min_data(), 1u,
                static_cast<std::uint32_t>(std::max(1, spec.parallel().data())));
   checks.Range("recovery.wait_seconds", spec.recovery().wait_seconds(), 1u, 86400u);
+  checks.Range("recovery.warm_spares", spec.recovery().warm_spares(), 0u, 8u);
   result.invalid = std::move(checks).Take();
   return result;
 }

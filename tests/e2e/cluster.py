@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import grpc
 
@@ -153,7 +154,7 @@ class Cluster:
     # Processes.
 
     def rank_pids(self):
-        """Pids of living tundish-rank processes of this cluster's agent."""
+        """Pids of living tundish-rank processes of this cluster's agent, spares included."""
         pids = []
         socket_path = str(self.folder / "agent")
         for entry in pathlib.Path("/proc").iterdir():
@@ -168,6 +169,18 @@ class Cluster:
                     socket_path.encode() in part for part in command):
                 pids.append(int(entry.name))
         return sorted(pids)
+
+    def job_pids(self, job):
+        """Pids of the job's ranks, ordered by (dp, tp)."""
+        return [rank["pid"] for rank in self.describe(job)["ranks"]]
+
+    def wait_for_spare(self, count=1):
+        """Waits until the agent keeps this many spares, prepared or about to be."""
+        def standing_by():
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.agent_http_port}/metrics", timeout=10) as page:
+                lines = page.read().decode().splitlines()
+            return any(line.startswith("tundish_agent_spares ") and float(line.split()[1]) >= count for line in lines)
+        wait_until(standing_by, f"{count} spares")
 
     def rank_pid(self, job, dp, tp):
         for rank in self.describe(job)["ranks"]:

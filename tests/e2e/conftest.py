@@ -16,6 +16,7 @@ TINY_JOB = {
     "training": {"steps": 40, "global_batch": 8, "seed": 7,
                  "optimizer": {"learning_rate": 1e-3}, "class_weights": "INVERSE"},
     "evaluation": {"every_epochs": 0},
+    "recovery": {"warm_spares": 0},
 }
 
 

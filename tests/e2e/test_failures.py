@@ -83,12 +83,12 @@ def test_without_a_replica_the_last_checkpoint_is_used(cluster, job_file):
 def test_a_killed_coordinator_disturbs_nobody(cluster, long_job, undisturbed):
     job = cluster.submit(long_job)
     cluster.wait_for_step(job, 10)
-    pids = cluster.rank_pids()
+    pids = cluster.job_pids(job)
     for _ in range(2):
         cluster.coordinator.kill()
         cluster.coordinator.start()
         cluster.wait_for_nodes(1)
-        assert cluster.rank_pids() == pids, "a rank restarted because the coordinator did"
+        assert set(pids) <= set(cluster.rank_pids()), "a rank restarted because the coordinator did"
     described = finish_and_compare(cluster, job, undisturbed)
     assert described["incidents"] == [] and described["job_epoch"] == 1
 
@@ -108,11 +108,11 @@ def test_a_watcher_sees_every_update_across_a_coordinator_restart(cluster, long_
 def test_a_killed_agent_leaves_its_ranks_alone(cluster, long_job, undisturbed):
     job = cluster.submit(long_job)
     cluster.wait_for_step(job, 10)
-    pids = cluster.rank_pids()
+    pids = cluster.job_pids(job)
     cluster.agent.kill()
     cluster.agent.start()
     cluster.wait_for_nodes(1)
-    assert cluster.rank_pids() == pids
+    assert set(pids) <= set(cluster.rank_pids())
     described = finish_and_compare(cluster, job, undisturbed)
     assert described["incidents"] == []
 

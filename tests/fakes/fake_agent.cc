@@ -177,6 +177,14 @@ void FakeAgent::HandleOrder(const v1::RankOrder& order) {
       ranks_.erase(found);
       return Send(std::move(message));
     }
+    case v1::RankOrder::kProbe: {
+      log_.push_back("probe");
+      if (rank.hangs) return;
+      v1::RankReport report;
+      report.mutable_progress()->set_phase(v1::PHASE_STEP);
+      report.mutable_progress()->set_probe(order.probe().number());
+      return Report(order.worker_id(), std::move(report));
+    }
     case v1::RankOrder::kResend: {
       log_.push_back("resend");
       const auto reports = rank.unacknowledged;

@@ -29,6 +29,7 @@ class FakeAgent {
     bool reduced = false;
     bool has_state = false;
     bool formed = false;
+    bool hangs = false;  ///< A stopped process: answers nothing.
     uint64_t number = 0;
     std::map<uint64_t, v1::RankReport> unacknowledged;
     uint32_t total_steps = 0;

@@ -8,6 +8,9 @@
 //     cancel KEY             a store call that is cancelled when ack 99 comes
 //     add KEY                a store call that adds 1
 //
+//     step                   report a StepDone
+//
+// With --spare it stands by until a Become order, and says then for which data it was prepared.
 // TUNDISH_RANK_FAKE_SECRET shows another secret; with TUNDISH_RANK_FAKE_START it leaves at once.
 #include <chrono>
 #include <cstdint>
@@ -34,8 +37,9 @@ using Stream = grpc::ClientReaderWriter<v1::RankReport, v1::RankOrder>;
 
 class FakeRank {
  public:
-  explicit FakeRank(std::map<std::string, std::string> flags)
-      : flags_(std::move(flags)),
+  FakeRank(std::map<std::string, std::string> flags, bool spare)
+      : spare_(spare),
+        flags_(std::move(flags)),
         stub_(v1::RankService::NewStub(
             grpc::CreateChannel(flags_["--agent"], grpc::InsecureChannelCredentials()))) {
     const char* secret = std::getenv("TUNDISH_WORKER_SECRET");
@@ -54,9 +58,7 @@ class FakeRank {
       hello.mutable_hello()->set_secret(secret_);
       hello.mutable_hello()->set_pid(static_cast<uint32_t>(getpid()));
       Send(std::move(hello), 0);
-      v1::RankReport ready;
-      ready.mutable_ready()->set_pid(static_cast<uint32_t>(getpid()));
-      Send(std::move(ready));
+      if (!spare_) SayReady();
       v1::RankOrder order;
       while (stream->Read(&order)) Obey(order);
       Use(nullptr);
@@ -68,6 +70,12 @@ class FakeRank {
   }
 
  private:
+  void SayReady() {
+    v1::RankReport ready;
+    ready.mutable_ready()->set_pid(static_cast<uint32_t>(getpid()));
+    Send(std::move(ready));
+  }
+
   void Use(Stream* stream) {
     std::lock_guard lock(mutex_);
     stream_ = stream;
@@ -108,6 +116,18 @@ class FakeRank {
         return Log("ack " + std::to_string(order.ack().number()));
       case v1::RankOrder::kResend:
         return Log("resend");
+      case v1::RankOrder::kPrepare:
+        prepared_ = order.prepare().data().manifest_hash();
+        return;
+      case v1::RankOrder::kBecome: {
+        std::unique_lock lock(mutex_);
+        flags_["--worker-id"] = order.worker_id();
+        secret_ = order.become().secret();
+        spare_ = false;
+        lock.unlock();
+        SayReady();
+        return Log("prepared for " + prepared_);
+      }
       case v1::RankOrder::BODY_NOT_SET:
         return Log("empty order");
     }
@@ -122,6 +142,11 @@ class FakeRank {
     if (command.empty()) {
       v1::RankReport report;
       report.mutable_formed();
+      return Send(std::move(report));
+    }
+    if (command == "step") {
+      v1::RankReport report;
+      report.mutable_step();
       return Send(std::move(report));
     }
     if (command == "exit") {
@@ -151,6 +176,8 @@ class FakeRank {
     }).detach();
   }
 
+  bool spare_;
+  std::string prepared_ = "nothing";
   std::map<std::string, std::string> flags_;
   const std::unique_ptr<v1::RankService::Stub> stub_;
   std::string secret_;
@@ -168,5 +195,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
   for (const auto& [flag, value] : flags) std::cerr << flag << " " << value << std::endl;
   if (std::getenv("TUNDISH_RANK_FAKE_START") != nullptr) return 3;
-  return FakeRank(std::move(flags)).Run();
+  const bool spare = std::string(argv[argc - 1]) == "--spare";
+  if (spare && std::getenv("TUNDISH_RANK_FAKE_SPARE_FAILS") != nullptr) return 3;
+  return FakeRank(std::move(flags), spare).Run();
 }

@@ -47,6 +47,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Options options) {
   if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
   auto host = DescribeHost(options.devices, options.topology_file);
   if (!host.ok()) return host.status();
+  if (absl::Status there = CheckDevicesExist(*host); !there.ok() && !options.assume_devices) {
+    return there;
+  }
   auto state = StateDir::Open(options.state_dir);
   if (!state.ok()) return state.status();
   auto agent =
@@ -198,6 +201,7 @@ void Agent::OnReport(v1::RankReport report) {
 http::Response Agent::ServeMetrics() {
   const metrics::ProcessUsage usage = metrics::ReadProcessUsage();
   metrics_.Set(kWorkers, static_cast<double>(workers_.Live().size()));
+  metrics_.Set(kSpares, static_cast<double>(workers_.spares()));
   metrics_.Set(kResidentBytes, static_cast<double>(usage.resident_bytes));
   metrics_.RaiseTo(kCpuSeconds, usage.cpu_seconds);
   return {.content_type = std::string(metrics::kTextContentType), .body = metrics_.Text()};

@@ -97,6 +97,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--devices", options.devices, "KIND:COUNT to offer, e.g. cpu:4")
       ->capture_default_str();
+  app.add_flag("--assume-devices", options.assume_devices,
+               "Offer devices without looking for them, to try placement");
   app.add_option("--topology", options.topology_file,
                  "Topology file that says how the devices are linked");
   app.add_option("--state-dir", options.state_dir, "Folder for sockets, records and rank logs")

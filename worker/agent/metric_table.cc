@@ -7,6 +7,7 @@ using metrics::Kind;
 std::vector<metrics::Definition> MetricTable() {
   return {
       {Kind::kGauge, "tundish_agent_workers", "Rank processes alive on this host."},
+      {Kind::kGauge, "tundish_agent_spares", "Processes that stand by to replace a lost rank."},
       {Kind::kCounter,
        "tundish_agent_worker_exits_total",
        "Rank processes that ended: finished, error, killed_by_signal_N, or unknown (adopted).",

@@ -10,6 +10,7 @@ namespace tundish::agent {
 /// Rows of the agent's metric table, in its order; docs/metrics.md describes them for operators.
 enum Metric : size_t {
   kWorkers,
+  kSpares,
   kWorkerExits,
   kReportsRelayed,
   kReportsRefused,

@@ -1,8 +1,10 @@
 #include "worker/agent/options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <string_view>
+#include <system_error>
 #include <utility>  // Boost 1.74's Asio needs it before its own headers.
 
 #include <boost/asio/ip/address_v4.hpp>
@@ -57,6 +59,30 @@ absl::StatusOr<Host> DescribeHost(const std::string& devices, const std::string&
     }
   }
   return host;
+}
+
+absl::Status CheckDevicesExist(const Host& host, const std::filesystem::path& dev) {
+  const std::string kind = host.devices.empty() ? "cpu" : host.devices[0].kind();
+  if (kind == "cpu") return absl::OkStatus();
+  const std::string prefix = kind == "cuda" ? "nvidia" : "neuron";
+  const auto is_device = [&prefix](const std::filesystem::directory_entry& entry) {
+    const std::string name = entry.path().filename();
+    return name.size() > prefix.size() && name.starts_with(prefix) &&
+           std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
+                       [](unsigned char c) { return std::isdigit(c) != 0; });
+  };
+  std::error_code unreadable;
+  size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dev, unreadable)) {
+    found += is_device(entry) ? 1 : 0;
+  }
+  // A Neuron device has several cores, each of which is offered as one.
+  const size_t needed = kind == "cuda" ? host.devices.size() : 1;
+  if (found >= needed) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("--devices offers {} devices of kind {}, this host has {} ({}/{}*); offer what "
+                  "there is, or say --assume-devices to try placement only",
+                  host.devices.size(), kind, found, dev.string(), prefix));
 }
 
 absl::Status CheckOptions(const Options& options) {

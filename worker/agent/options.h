@@ -29,6 +29,8 @@ struct Options {
   /// Program and arguments of the data check.
   std::vector<std::string> check_command;
   std::string log_level = "info";
+  /// Offer devices without looking for them: to try placement of machines one does not have.
+  bool assume_devices = false;
 };
 
 /// What Register says of the host's hardware.
@@ -42,6 +44,11 @@ struct Host {
 /// Errors: InvalidArgument naming the text and the form wanted, or a kind that is not the
 /// topology's; those of topology::ReadTopology and ListDevices.
 absl::StatusOr<Host> DescribeHost(const std::string& devices, const std::string& topology_file);
+
+/// OK if the host has the devices it would offer: GPUs and Neuron devices have a file each in
+/// `dev`. A device that is not there fails every rank on it. Errors: FailedPrecondition that says
+/// how many there are.
+absl::Status CheckDevicesExist(const Host& host, const std::filesystem::path& dev = "/dev");
 
 /// Checks what only needs looking at: node name (1 to 63 of [a-z0-9.-]), data address (IPv4).
 absl::Status CheckOptions(const Options& options);

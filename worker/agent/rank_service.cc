@@ -50,12 +50,17 @@ void RankService::OnMessage(Attachment& attachment, v1::RankReport report) {
   if (attachment.worker_id.empty()) {
     const absl::Status attached = workers_.Attach(report, stream);
     if (attached.ok()) {
-      attachment.worker_id = report.worker_id();
+      attachment.worker_id = report.worker_id();  // A spare's own, until it becomes a worker.
       return;
     }
     spdlog::warn("event=attach_refused worker={} job={} error=\"{}\"", report.worker_id(),
                  report.job_id(), std::string(attached.message()));
     return stream->End(rpc::ToGrpc(attached));
+  }
+  if (workers_.IsSpare(attachment.worker_id)) return;
+  // A spare goes on as the worker it has become.
+  if (report.worker_id() != attachment.worker_id) {
+    attachment.worker_id = workers_.IdOf(attachment.worker_id);
   }
   if (report.worker_id() != attachment.worker_id || report.has_hello()) {
     return stream->End(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,

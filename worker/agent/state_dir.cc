@@ -67,6 +67,10 @@ size_t Utf8Length(std::string_view text) {
 
 }  // namespace
 
+const std::string& ProcessId(const v1::WorkerRecord& record) {
+  return record.process_id().empty() ? record.start().worker_id() : record.process_id();
+}
+
 bool IsFileId(std::string_view id) {
   return !id.empty() && id.size() <= 64 && std::ranges::all_of(id, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-';
@@ -129,8 +133,8 @@ StateDir::~StateDir() {
   close(lock_);
 }
 
-fs::path StateDir::log_of(std::string_view worker_id) const {
-  return folder_ / "workers" / worker_id / "rank.log";
+fs::path StateDir::log_of(std::string_view process_id) const {
+  return folder_ / "workers" / process_id / "rank.log";
 }
 
 absl::Status StateDir::AddWorker(std::string_view worker_id) {
@@ -142,7 +146,7 @@ absl::Status StateDir::AddWorker(std::string_view worker_id) {
 }
 
 absl::Status StateDir::WriteRecord(const v1::WorkerRecord& record) {
-  const fs::path folder = folder_ / "workers" / record.start().worker_id();
+  const fs::path folder = folder_ / "workers" / ProcessId(record);
   const fs::path temporary = folder / "record.new";
   const std::string bytes = record.SerializeAsString();
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -184,7 +188,7 @@ absl::StatusOr<std::vector<v1::WorkerRecord>> StateDir::ReadRecords() const {
     }
     const std::string id = entry->path().filename().string();
     v1::WorkerRecord record;
-    if (!record.ParseFromIstream(&stream) || record.start().worker_id() != id) {
+    if (!record.ParseFromIstream(&stream) || ProcessId(record) != id) {
       spdlog::error("event=worker_record_unreadable file={}", file.string());
       record.Clear();
       record.mutable_start()->set_worker_id(id);

@@ -17,7 +17,7 @@ namespace tundish::agent {
 ///
 ///     lock                    held with flock(2)
 ///     rank.sock               RankService
-///     workers/ID/record.pb    WorkerRecord, 0600, replaced atomically
+///     workers/ID/record.pb    WorkerRecord, 0600, replaced atomically; ID: see ProcessId
 ///     workers/ID/rank.log     standard output and error of the rank
 ///     tasks/                  files of data checks, gone when these end
 ///
@@ -38,17 +38,17 @@ class StateDir {
   /// Absolute.
   std::filesystem::path socket() const { return folder_ / "rank.sock"; }
   std::filesystem::path tasks() const { return folder_ / "tasks"; }
-  std::filesystem::path log_of(std::string_view worker_id) const;
+  std::filesystem::path log_of(std::string_view process_id) const;
 
-  /// Makes the worker's folder. Errors: InvalidArgument unless IsFileId(worker_id).
-  absl::Status AddWorker(std::string_view worker_id);
+  /// Makes the process's folder. Errors: InvalidArgument unless IsFileId(process_id).
+  absl::Status AddWorker(std::string_view process_id);
 
   /// Writes the worker's record, durable against a crash of the agent (not of the host, which takes
   /// the worker along).
   absl::Status WriteRecord(const v1::WorkerRecord& record);
 
   /// Forgets the record and keeps the log; drops the oldest logs beyond kLogsKept.
-  void DropRecord(std::string_view worker_id);
+  void DropRecord(std::string_view process_id);
 
   /// All records; one that makes no sense is logged and has nothing but its worker's id. Errors:
   /// FailedPrecondition naming the file or folder that cannot be read.
@@ -60,6 +60,9 @@ class StateDir {
   std::filesystem::path folder_;
   int lock_ = -1;
 };
+
+/// The id a process was started with: a spare's own, else its worker's.
+const std::string& ProcessId(const v1::WorkerRecord& record);
 
 /// True for 1 to 64 of [A-Za-z0-9_-]: an id that is safe as a file name.
 bool IsFileId(std::string_view id);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <signal.h>
 
-#include <absl/strings/str_split.h>
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "runtime/rpc/status.h"
+#include "worker/agent/rank_command.h"
 
 namespace tundish::agent {
 
@@ -18,49 +18,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr size_t kLogTailBytes = 4096;
 /// A dead process's socket is closed by the kernel, so its stream ends by itself; this is for one
 /// that a child of the rank holds open.
 constexpr std::chrono::milliseconds kLastWords{200};
-
-/// What the arguments of a worker's process begin with: no other process has them.
-std::vector<std::string> FirstArguments(const std::string& worker_id, const StateDir& state) {
-  return {"--agent", "unix:" + state.socket().string(), "--worker-id", worker_id};
-}
-
-/// The value of `flag` among `arguments`; empty if it is not there.
-std::string ValueOf(std::string_view flag, const std::vector<std::string>& arguments) {
-  const auto found = std::ranges::find(arguments, flag);
-  return found == arguments.end() || found + 1 == arguments.end() ? "" : *(found + 1);
-}
-
-void SetProcess(const process::Identity& identity, v1::WorkerRecord& record) {
-  record.set_pid(static_cast<uint32_t>(identity.pid));
-  record.set_start_ticks(identity.start_ticks);
-  record.set_boot_id(identity.boot_id);
-}
-
-process::Command RankCommand(const v1::StartWorker& order, const std::string& binary,
-                             const StateDir& state) {
-  process::Command command{
-      .program = binary,
-      .arguments = FirstArguments(order.worker_id(), state),
-      // What libraries and the dynamic linker are steered by; not the agent's own secrets.
-      .environment = process::InheritedEnvironment(
-          {"PATH",   "HOME",   "LANG",          "LC_*",   "TZ",       "TMPDIR", "LD_LIBRARY_PATH",
-           "OMP_*",  "KMP_*",  "MKL_*",         "ATEN_*", "TORCH_*",  "CUDA_*", "NVIDIA_*",
-           "NCCL_*", "GLOO_*", "NEURON_*",      "GRPC_*", "MALLOC_*", "ASAN_*", "UBSAN_*",
-           "TSAN_*", "LSAN_*", "TUNDISH_RANK_*"}),
-      .stdout_file = state.log_of(order.worker_id()),
-      .stderr_file = state.log_of(order.worker_id()),
-  };
-  command.arguments.insert(
-      command.arguments.end(),
-      {"--job-id", order.job_id(), "--threads", std::to_string(order.threads()), "--devices",
-       fmt::format("{}", fmt::join(order.devices(), ","))});
-  command.environment.push_back("TUNDISH_WORKER_SECRET=" + order.secret());
-  return command;
-}
 
 }  // namespace
 
@@ -69,73 +29,19 @@ Workers::Workers(asio::io_context& io, StateDir& state, Options options, OnExite
       state_(state),
       options_(std::move(options)),
       on_exited_(std::move(on_exited)),
-      kill_limit_(io) {}
-
-absl::Status Workers::AdoptRecorded() {
-  auto records = state_.ReadRecords();
-  if (!records.ok()) return records.status();
-  for (v1::WorkerRecord& record : *records) {
-    const std::string id = record.start().worker_id();
-    if (absl::Status adopted = AdoptOne(std::move(record)); !adopted.ok()) {
-      return absl::InternalError(fmt::format("cannot tell whether worker '{}' still runs: {}", id,
-                                             std::string(adopted.message())));
-    }
-  }
-  return absl::OkStatus();
+      spares_(io, state, options_.rank_binary),
+      kill_limit_(io) {
+  spares_.SetExitHandler([this](const std::string& process_id, const process::Exit& exit) {
+    OnProcessExit(process_id, exit);
+  });
 }
 
-absl::Status Workers::AdoptOne(v1::WorkerRecord record) {
-  const std::string id = record.start().worker_id();
-  const bool readable = !record.start().secret().empty();
-  if (record.pid() == 0) {
-    if (absl::Status found = FindProcess(record); !found.ok()) return found;
-  }
-  const std::string job = record.start().job_id();
-  if (!record.has_exited() && record.pid() != 0) {
-    const process::Identity identity{.pid = static_cast<pid_t>(record.pid()),
-                                     .start_ticks = record.start_ticks(),
-                                     .boot_id = record.boot_id()};
-    auto process = process::Process::Adopt(io_.get_executor(), identity, ExitHandler(id));
-    if (process.ok()) {
-      // Without its secret it could never attach; its device is free once its exit is reported.
-      if (!readable) (void)(*process)->Signal(SIGKILL);
-      spdlog::info("event={} worker={} job={} pid={}",
-                   readable ? "worker_adopted" : "worker_killed", id, job, record.pid());
-      Insert(std::move(record), *std::move(process), true);
-      return absl::OkStatus();
-    }
-    if (!absl::IsNotFound(process.status())) return process.status();
-  }
-  v1::WorkerExited exited = record.exited();
-  if (!record.has_exited()) {
-    exited.set_worker_id(id);
-    exited.set_job_id(job);
-    exited.set_adopted(true);
-    exited.set_log_tail(ReadTail(state_.log_of(id), kLogTailBytes));
-  }
-  spdlog::info("event=worker_gone worker={} job={} pid={}", id, job, record.pid());
-  on_exited_(std::move(exited), Clock::now());
-  return absl::OkStatus();
-}
-
-absl::Status Workers::FindProcess(v1::WorkerRecord& record) {
-  v1::StartWorker& start = *record.mutable_start();
-  const auto found = process::FindSpawned(FirstArguments(start.worker_id(), state_));
-  if (!found.ok()) return found.status();
-  if (!*found) return absl::OkStatus();
-  SetProcess((*found)->identity, record);
-  if (!start.job_id().empty()) {
-    // Should it fail, the next agent searches as well.
-    (void)state_.WriteRecord(record);
-  } else {
-    start.set_job_id(ValueOf("--job-id", (*found)->arguments));
-    const std::string devices = ValueOf("--devices", (*found)->arguments);
-    const std::vector<std::string> names = absl::StrSplit(devices, ',');
-    for (const std::string& device : names) {
-      start.add_devices(device);
-    }
-  }
-  return absl::OkStatus();
+std::string Workers::IdOf(std::string_view process_id) const {
+  if (workers_.contains(process_id)) return std::string(process_id);
+  const auto found = std::ranges::find_if(workers_, [process_id](const auto& entry) {
+    return entry.second.record.process_id() == process_id;
+  });
+  return found == workers_.end() ? std::string(process_id) : found->first;
 }
 
 absl::Status Workers::CheckDevices(const v1::StartWorker& order) const {
@@ -152,13 +58,19 @@ absl::Status Workers::CheckDevices(const v1::StartWorker& order) const {
 absl::Status Workers::Start(const v1::StartWorker& order) {
   if (workers_.contains(order.worker_id())) return absl::OkStatus();
   if (absl::Status devices = CheckDevices(order); !devices.ok()) return devices;
+  if (std::optional<Worker> spare = spares_.Take(order)) {
+    folders_[order.worker_id()] = ProcessId(spare->record);
+    Worker& worker = workers_[order.worker_id()] = *std::move(spare);
+    Send(worker, BecomeOrder(worker));
+    return absl::OkStatus();
+  }
   if (absl::Status added = state_.AddWorker(order.worker_id()); !added.ok()) return added;
   v1::WorkerRecord record;
   *record.mutable_start() = order;
   // Before the process exists, so that the next agent looks for it even if this one dies meanwhile.
   if (absl::Status written = state_.WriteRecord(record); !written.ok()) return written;
   auto process =
-      process::Process::Start(io_.get_executor(), RankCommand(order, options_.rank_binary, state_),
+      process::Process::Start(io_.get_executor(), RankCommand(record, options_.rank_binary, state_),
                               ExitHandler(order.worker_id()));
   if (!process.ok()) {
     state_.DropRecord(order.worker_id());
@@ -185,8 +97,8 @@ void Workers::Insert(v1::WorkerRecord record, std::unique_ptr<process::Process> 
   worker.adopted = adopted;
 }
 
-process::Process::OnExit Workers::ExitHandler(const std::string& worker_id) {
-  return [this, worker_id](const process::Exit& exit) { OnProcessExit(worker_id, exit); };
+process::Process::OnExit Workers::ExitHandler(const std::string& process_id) {
+  return [this, process_id](const process::Exit& exit) { OnProcessExit(process_id, exit); };
 }
 
 void Workers::Kill(const v1::KillWorker& order) {
@@ -235,6 +147,14 @@ void Workers::AskAgain() {
   }
 }
 
+v1::RankOrder Workers::BecomeOrder(const Worker& worker) {
+  v1::RankOrder order;
+  order.set_worker_id(worker.id());
+  order.set_job_id(worker.job());
+  order.mutable_become()->set_secret(worker.record.start().secret());
+  return order;
+}
+
 void Workers::Send(Worker& worker, v1::RankOrder order) {
   if (worker.exited) return;
   if (worker.stream != nullptr) {
@@ -251,9 +171,15 @@ void Workers::Send(Worker& worker, v1::RankOrder order) {
 }
 
 absl::Status Workers::Attach(const v1::RankReport& hello, std::shared_ptr<RankStream> stream) {
-  const auto found = workers_.find(hello.worker_id());
+  absl::Status of_spare;
+  if (hello.has_hello() && spares_.Attach(hello, stream, of_spare)) return of_spare;
+  const auto found = workers_.find(IdOf(hello.worker_id()));
+  // A spare that was used while it was not attached does not know yet whom it has become.
+  const bool as_spare = found != workers_.end() && found->first != hello.worker_id();
   if (!hello.has_hello() || found == workers_.end() || found->second.job() != hello.job_id() ||
-      !SecretsEqual(found->second.record.start().secret(), hello.hello().secret())) {
+      !SecretsEqual(
+          as_spare ? found->second.record.process_secret() : found->second.record.start().secret(),
+          hello.hello().secret())) {
     return absl::PermissionDeniedError(
         fmt::format("the first message must be the Hello of a worker of this agent, with its "
                     "secret; worker '{}' of job '{}' showed none that fits",
@@ -267,21 +193,26 @@ absl::Status Workers::Attach(const v1::RankReport& hello, std::shared_ptr<RankSt
   worker.stream = std::move(stream);
   spdlog::info("event=rank_attached worker={} job={} pid={}", worker.id(), worker.job(),
                worker.record.pid());
-  for (v1::RankOrder& order : worker.orders.Take()) Send(worker, std::move(order));
+  std::deque<v1::RankOrder> orders = worker.orders.Take();
+  std::erase_if(orders, [](const v1::RankOrder& order) { return order.has_become(); });
+  if (as_spare) Send(worker, BecomeOrder(worker));
+  for (v1::RankOrder& order : orders) Send(worker, std::move(order));
   return absl::OkStatus();
 }
 
 void Workers::Detach(std::string_view worker_id, const RankStream* stream) {
-  const auto found = workers_.find(worker_id);
+  spares_.Detach(worker_id, stream);
+  const auto found = workers_.find(IdOf(worker_id));
   if (found == workers_.end() || found->second.stream.get() != stream) return;
   found->second.stream = nullptr;
-  if (found->second.exited) ReportExit(std::string(worker_id));
+  if (found->second.exited) ReportExit(found->first);
 }
 
 void Workers::NoteReport(const v1::RankReport& report) {
   const auto found = workers_.find(report.worker_id());
   if (found == workers_.end()) return;
   found->second.job_epoch = std::max(found->second.job_epoch, report.job_epoch());
+  if (report.has_step()) spares_.Keep(found->second.record.start());
 }
 
 absl::Status Workers::CheckMember(std::string_view worker_id, std::string_view job_id) const {
@@ -292,9 +223,10 @@ absl::Status Workers::CheckMember(std::string_view worker_id, std::string_view j
 }
 
 void Workers::ExitKnown(const v1::WorkerExited& exited) {
-  if (IsFileId(exited.worker_id()) && !workers_.contains(exited.worker_id())) {
-    state_.DropRecord(exited.worker_id());
-  }
+  const std::string& id = exited.worker_id();
+  if (!IsFileId(id) || workers_.contains(id)) return;
+  const auto folder = folders_.extract(id);
+  state_.DropRecord(folder.empty() ? id : folder.mapped());
 }
 
 std::vector<v1::LiveWorker> Workers::Live() const {
@@ -310,7 +242,9 @@ std::vector<v1::LiveWorker> Workers::Live() const {
   return live;
 }
 
-void Workers::OnProcessExit(const std::string& worker_id, const process::Exit& exit) {
+void Workers::OnProcessExit(const std::string& process_id, const process::Exit& exit) {
+  if (spares_.OnExit(process_id)) return;
+  const std::string worker_id = IdOf(process_id);
   const auto found = workers_.find(worker_id);
   if (found == workers_.end()) return;
   Worker& worker = found->second;
@@ -322,7 +256,7 @@ void Workers::OnProcessExit(const std::string& worker_id, const process::Exit& e
   exited.set_signal(exit.signal);
   exited.set_adopted(!exit.known);
   if (!worker.exit_ordered) StopPeers(worker);  // First of all: they block on the dead one.
-  exited.set_log_tail(ReadTail(state_.log_of(worker_id), kLogTailBytes));
+  exited.set_log_tail(ReadTail(state_.log_of(process_id), kLogTailBytes));
   spdlog::info("event=worker_exited worker={} job={} pid={} cause={} code={}", worker_id,
                worker.job(), worker.record.pid(), ExitCause(exited), exited.exit_code());
   *worker.record.mutable_exited() = exited;
@@ -363,6 +297,9 @@ void Workers::ReportExit(const std::string& worker_id) {
     worker.stream->Abandon(grpc::Status(grpc::StatusCode::ABORTED, "the worker has ended"));
   }
   on_exited_(*std::move(worker.exited), worker.exit_observed);
+  const bool last = std::ranges::none_of(
+      workers_, [&worker](const auto& entry) { return entry.second.job() == worker.job(); });
+  if (last) spares_.JobLeft(worker.job(), worker.exit_ordered);
   if (workers_.empty() && all_killed_) {
     kill_limit_.cancel();
     std::exchange(all_killed_, nullptr)();
@@ -370,6 +307,7 @@ void Workers::ReportExit(const std::string& worker_id) {
 }
 
 void Workers::KillAll(std::chrono::milliseconds limit, std::function<void()> done) {
+  spares_.KillAll();
   if (workers_.empty()) return asio::post(io_, std::move(done));
   all_killed_ = std::move(done);
   kill_limit_.expires_after(limit);
@@ -385,6 +323,7 @@ void Workers::KillAll(std::chrono::milliseconds limit, std::function<void()> don
 }
 
 void Workers::DetachAll() {
+  spares_.DetachAll();
   for (auto& [id, worker] : workers_) {
     if (worker.stream == nullptr) continue;
     std::exchange(worker.stream, nullptr)

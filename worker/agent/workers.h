@@ -14,6 +14,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "tundish/v1/node.pb.h"
+#include "worker/agent/spares.h"
 #include "worker/agent/state_dir.h"
 #include "worker/agent/worker.h"
 
@@ -42,8 +43,9 @@ class Workers {
   /// cannot be told whether a process still runs: then nothing may be placed on its device.
   absl::Status AdoptRecorded();
 
-  /// Starts a rank. Starting a worker that exists is the same order told twice and has no effect.
-  /// Errors (all for StartFailed): InvalidArgument naming the id, device or file that is wrong.
+  /// Starts a rank: a spare becomes it, or a process is started. Starting a worker that exists is
+  /// the same order told twice and has no effect. Errors (all for StartFailed): InvalidArgument
+  /// naming the id, device or file that is wrong.
   absl::Status Start(const v1::StartWorker& order);
 
   /// Kills a rank; its exit is reported as any other. For an unknown worker an exit is reported at
@@ -67,7 +69,14 @@ class Workers {
   /// The stream is over.
   void Detach(std::string_view worker_id, const RankStream* stream);
 
-  /// Learns the job_epoch a rank is in.
+  /// The worker that the process started as `process_id` is; `process_id` if it is itself one's id.
+  std::string IdOf(std::string_view process_id) const;
+
+  /// True if the process stands by: it has nothing to report.
+  bool IsSpare(std::string_view process_id) const { return spares_.contains(process_id); }
+  size_t spares() const { return spares_.count(); }
+
+  /// Learns the job_epoch a rank is in, and that its job trains.
   void NoteReport(const v1::RankReport& report);
 
   /// OK if the worker is one of this job's on this host, else PermissionDenied.
@@ -87,13 +96,16 @@ class Workers {
   void DetachAll();
 
  private:
+  static constexpr size_t kLogTailBytes = 4096;
+
   absl::Status AdoptOne(v1::WorkerRecord record);
   /// Completes a record that was written before its process was known, if that runs.
   absl::Status FindProcess(v1::WorkerRecord& record);
   void Insert(v1::WorkerRecord record, std::unique_ptr<process::Process> process, bool adopted);
-  process::Process::OnExit ExitHandler(const std::string& worker_id);
+  process::Process::OnExit ExitHandler(const std::string& process_id);
+  static v1::RankOrder BecomeOrder(const Worker& worker);
   absl::Status CheckDevices(const v1::StartWorker& order) const;
-  void OnProcessExit(const std::string& worker_id, const process::Exit& exit);
+  void OnProcessExit(const std::string& process_id, const process::Exit& exit);
   void StopPeers(const Worker& lost);
   void ReportExit(const std::string& worker_id);
   void Send(Worker& worker, v1::RankOrder order);
@@ -103,6 +115,9 @@ class Workers {
   const Options options_;
   OnExited on_exited_;
   std::map<std::string, Worker, std::less<>> workers_;
+  Spares spares_;
+  /// Folders of workers that were spares, until the coordinator knows of their end: id → folder.
+  std::map<std::string, std::string> folders_;
   std::function<void()> all_killed_;
   boost::asio::steady_timer kill_limit_;
 };

@@ -100,9 +100,9 @@ AgentLink::AgentLink(std::shared_ptr<grpc::Channel> channel, Identity identity,
                      std::function<void(const v1::RankOrder&)> on_order,
                      std::function<void(const std::string&)> on_refused, size_t most_reports)
     : stub_(v1::RankService::NewStub(channel)),
-      identity_(std::move(identity)),
       on_order_(std::move(on_order)),
       on_refused_(std::move(on_refused)),
+      identity_(std::move(identity)),
       log_(most_reports) {}
 
 AgentLink::~AgentLink() {
@@ -114,13 +114,14 @@ void AgentLink::Start() {
 }
 
 void AgentLink::Report(v1::RankReport report) {
-  report.set_worker_id(identity_.worker_id);
-  report.set_job_id(identity_.job_id);
   // Log lines come with their sink locked: logging from here would wait for itself.
   const bool may_log = !report.has_log();
   bool say = false;
   {
     const std::lock_guard lock(mutex_);
+    if (identity_.spare) return;
+    report.set_worker_id(identity_.worker_id);
+    report.set_job_id(identity_.job_id);
     log_.Append(std::move(report));
     say = may_log && log_.given_up() > 0 && !std::exchange(said_given_up_, log_.given_up() > 0);
     if (attachment_) attachment_->PumpLocked();
@@ -183,9 +184,21 @@ void AgentLink::HandleOrder(const v1::RankOrder& order) {
     }
     case v1::RankOrder::BODY_NOT_SET:
       return;
+    case v1::RankOrder::kBecome: {
+      const std::lock_guard lock(mutex_);
+      identity_ = {.worker_id = order.worker_id(),
+                   .job_id = order.job_id(),
+                   .secret = order.become().secret()};
+    }
+      [[fallthrough]];
     default:
       on_order_(order);
   }
+}
+
+Identity AgentLink::identity() const {
+  const std::lock_guard lock(mutex_);
+  return identity_;
 }
 
 v1::RankReport AgentLink::MakeHello() const {

@@ -19,6 +19,8 @@ struct Identity {
   std::string worker_id;
   std::string job_id;
   std::string secret;
+  /// Nobody's worker yet: says nothing but Hello until a Become order gives it another identity.
+  bool spare = false;
 };
 
 /// A channel to the agent's socket ("unix:PATH") that reconnects for ever, waiting a second at most
@@ -33,7 +35,7 @@ class AgentLink {
   /// Most reports kept while nobody acknowledges: some hours of steps, tens of megabytes.
   static constexpr size_t kMostReports = 50'000;
 
-  /// `on_order` gets assign, stop and exit orders, in order, on a thread of gRPC's; it must not
+  /// `on_order` gets all orders but ack and resend, in order, on a thread of gRPC's; it must not
   /// block. `on_refused` is called, once and on a thread of the link's, when the agent does not
   /// know this rank or its secret: no later attempt would help, and the link makes none. It must
   /// not Close. Nothing happens before Start.
@@ -47,7 +49,11 @@ class AgentLink {
 
   void Start();
 
-  /// Queues a report; worker, job and number are filled in here. Never blocks on the network.
+  /// The one in force: that of the last Become order.
+  Identity identity() const;
+
+  /// Queues a report (a spare's is dropped); worker, job and number are filled in here. Never
+  /// blocks on the network.
   void Report(v1::RankReport report);
 
   /// Ends the attachment. No order is handed on afterwards. Not from `on_order`.
@@ -61,13 +67,13 @@ class AgentLink {
   v1::RankReport MakeHello() const;
 
   const std::unique_ptr<v1::RankService::Stub> stub_;
-  const Identity identity_;
   const std::function<void(const v1::RankOrder&)> on_order_;
   const std::function<void(const std::string&)> on_refused_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
+  Identity identity_;
   ReportLog log_;
   std::unique_ptr<Attachment> attachment_;
   bool closing_ = false;

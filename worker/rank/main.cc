@@ -36,6 +36,7 @@ struct Flags {
   int threads = 1;
   std::string devices = "cpu:0";
   std::string log_level = "info";
+  bool spare = false;
 };
 
 // Seconds since this process was started: field 22 of /proc/self/stat, in clock ticks since boot
@@ -97,12 +98,16 @@ bool RunRank(const Flags& flags, std::string secret) {
   Session session({.report = [&](v1::RankReport report) { link->Report(std::move(report)); },
                    .make_store =
                        [&](uint32_t job_epoch) {
-                         return c10::make_intrusive<RendezvousStore>(channel, flags.job_id,
-                                                                     flags.worker_id, job_epoch);
+                         const Identity self = link->identity();
+                         return c10::make_intrusive<RendezvousStore>(channel, self.job_id,
+                                                                     self.worker_id, job_epoch);
                        }});
   link = std::make_unique<AgentLink>(
       channel,
-      Identity{.worker_id = flags.worker_id, .job_id = flags.job_id, .secret = std::move(secret)},
+      Identity{.worker_id = flags.worker_id,
+               .job_id = flags.job_id,
+               .secret = std::move(secret),
+               .spare = flags.spare},
       [&session](const v1::RankOrder& order) { session.OnOrder(order); },
       [&](const std::string& error) {
         spdlog::critical("event=refused worker={} error=\"{}\"", flags.worker_id, error);
@@ -123,7 +128,7 @@ bool RunRank(const Flags& flags, std::string secret) {
   ready.set_pid(static_cast<uint32_t>(getpid()));
   ready.set_startup_seconds(SecondsSinceStart());
   ready.set_cpu_capability(at::get_cpu_capability());
-  session.Run(ready);
+  session.Run(ready, flags.spare);
   return !refused;
 }
 
@@ -137,6 +142,7 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "Intra-op threads")->check(CLI::Range(1, 256));
   app.add_option("--devices", flags.devices, "Comma-separated, e.g. cpu:0");
   app.add_option("--log-level", flags.log_level);
+  app.add_flag("--spare", flags.spare, "Stand by: be no worker until the agent says which");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

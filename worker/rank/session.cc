@@ -24,6 +24,11 @@ Session::Session(Outside outside) : outside_(std::move(outside)), trainer_(*this
 
 void Session::OnOrder(const v1::RankOrder& order) {
   const uint32_t epoch = order.job_epoch();
+  if (order.has_probe()) {
+    v1::RankReport report = HowFar();
+    report.mutable_progress()->set_probe(order.probe().number());
+    return Send(std::move(report));
+  }
   std::shared_ptr<trainer::Arrangement> ended;
   {
     const std::lock_guard lock(mutex_);
@@ -54,6 +59,10 @@ void Session::OnOrder(const v1::RankOrder& order) {
         if (epoch <= assigned_epoch_ || epoch <= stopped_epoch_) return;
         orders_.push_back(order);
         break;
+      case v1::RankOrder::kPrepare:
+      case v1::RankOrder::kBecome:
+        orders_.push_back(order);
+        break;
       default:
         return;
     }
@@ -62,21 +71,36 @@ void Session::OnOrder(const v1::RankOrder& order) {
   if (ended) ended->Abort();
 }
 
-void Session::Run(const v1::Ready& ready) {
-  v1::RankReport report;
-  *report.mutable_ready() = ready;
-  Send(std::move(report));
+void Session::Run(const v1::Ready& ready, bool spare) {
   v1::RankOrder order;
-  while (NextOrder(order)) {
-    if (order.has_assign()) {
-      Assign(order);
-    } else if (order.has_save()) {
-      Save(order);
-    } else {
-      Stop(order);
-    }
-  }
+  order.mutable_become();
+  if (!spare) Obey(order, ready);  // A worker is one from the start.
+  while (NextOrder(order)) Obey(order, ready);
   Leave();
+}
+
+void Session::Obey(const v1::RankOrder& order, const v1::Ready& ready) {
+  switch (order.body_case()) {
+    case v1::RankOrder::kBecome: {
+      v1::RankReport report;
+      *report.mutable_ready() = ready;
+      return Send(std::move(report));
+    }
+    case v1::RankOrder::kPrepare:
+      try {
+        return trainer_.WarmUp(order.prepare().spec(), order.prepare().data());
+      } catch (const std::exception& error) {
+        // It serves all the same; what is wrong shows when it is assigned.
+        spdlog::warn("event=warm_up_failed error=\"{}\"", Describe(error));
+        return;
+      }
+    case v1::RankOrder::kAssign:
+      return Assign(order);
+    case v1::RankOrder::kSave:
+      return Save(order);
+    default:
+      return Stop(order);
+  }
 }
 
 bool Session::NextOrder(v1::RankOrder& order) {
@@ -166,6 +190,7 @@ void Session::Leave() {
     left.swap(arrangement_);
   }
   if (left) trainer_.Quiesce(*left);
+  phase_ = v1::PHASE_IDLE;
 }
 
 bool Session::IsStopped(uint32_t job_epoch) {
@@ -190,7 +215,25 @@ void Session::Send(v1::RankReport report) {
   outside_.report(std::move(report));
 }
 
+v1::RankReport Session::HowFar() {
+  v1::RankReport report;
+  v1::Progress& progress = *report.mutable_progress();
+  progress.set_phase(phase_);
+  const std::lock_guard lock(mutex_);
+  progress.set_counter(points_ + (arrangement_ ? arrangement_->collectives() : 0));
+  return report;
+}
+
+void Session::OnPhase(v1::RankPhase phase) {
+  if (phase_.exchange(phase) != phase) Send(HowFar());
+}
+
+void Session::OnPoint(trainer::StepPoint /*point*/, uint32_t /*step*/) {
+  ++points_;
+}
+
 void Session::OnFormed(const v1::Formed& formed) {
+  points_ = 0;
   v1::RankReport report;
   *report.mutable_formed() = formed;
   Send(std::move(report));

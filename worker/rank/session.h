@@ -32,8 +32,9 @@ class Session final : private trainer::TrainerEvents {
   /// Any thread. Does not block. Orders of a job_epoch that is over are ignored.
   void OnOrder(const v1::RankOrder& order);
 
-  /// Reports Ready, then works through orders until Exit. On the training thread, once.
-  void Run(const v1::Ready& ready);
+  /// Reports Ready (a spare: once it has become a worker), then works through orders until Exit. On
+  /// the training thread, once.
+  void Run(const v1::Ready& ready, bool spare = false);
 
   /// Coordinates for log lines; -1 before the first assignment. Any thread.
   int dp() const { return dp_; }
@@ -42,6 +43,7 @@ class Session final : private trainer::TrainerEvents {
 
  private:
   bool NextOrder(v1::RankOrder& order);
+  void Obey(const v1::RankOrder& order, const v1::Ready& ready);
   void Assign(const v1::RankOrder& order);
   void Stop(const v1::RankOrder& order);
   void Save(const v1::RankOrder& order);
@@ -53,6 +55,10 @@ class Session final : private trainer::TrainerEvents {
                      const v1::Stopped& more = v1::Stopped());
   void Send(v1::RankReport report);
 
+  v1::RankReport HowFar();
+
+  void OnPhase(v1::RankPhase phase) override;
+  void OnPoint(trainer::StepPoint point, uint32_t step) override;
   void OnFormed(const v1::Formed& formed) override;
   void OnStepDone(const v1::StepDone& step) override;
   void OnEvaluation(const v1::Evaluation& evaluation) override;
@@ -65,6 +71,8 @@ class Session final : private trainer::TrainerEvents {
   std::atomic<int> dp_{-1};
   std::atomic<int> tp_{-1};
   std::atomic<uint32_t> job_epoch_{0};
+  std::atomic<v1::RankPhase> phase_{v1::PHASE_IDLE};
+  std::atomic<uint64_t> points_{0};  ///< Points of steps passed since the groups formed.
 
   std::mutex mutex_;
   std::condition_variable ordered_;

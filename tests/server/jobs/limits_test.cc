@@ -81,6 +81,36 @@ TEST_F(LimitsTest, OfHungRanksTheLeastAdvancedIsKilled) {
   EXPECT_EQ(Points(id), UpTo(10));
 }
 
+TEST_F(LimitsTest, AStoppedRankIsFoundFromTheTimeOfSteps) {
+  const std::string id = Run(1, 2, 0);
+  agent_->manners().step_seconds = 0.1;
+  for (int i = 0; i < 3; ++i) agent_->Step(id);
+  Settle();
+  const std::string stopped = agent_->WorkerAt(id, 1, 0);
+  agent_->ranks().at(stopped).hangs = true;
+  for (int i = 0; i < 6; ++i) Advance(milliseconds(100));
+  EXPECT_EQ(agent_->Count("probe"), 0);
+  for (int i = 0; i < 5; ++i) Advance(milliseconds(100));
+  EXPECT_FALSE(agent_->ranks().contains(stopped));
+  EXPECT_EQ(Get(id).incidents(0).cause(), "hung");
+  EXPECT_EQ(Get(id).incidents(0).dp(), 1);
+  EXPECT_NEAR(Get(id).incidents(0).detect_ms(), 1000, 110) << "from the last step on";
+  RunToTheEnd(id);
+  EXPECT_EQ(Points(id), UpTo(10));
+}
+
+TEST_F(LimitsTest, ALongEvaluationIsNoHang) {
+  const std::string id = Run(1, 2, 3);
+  v1::RankReport report;
+  report.mutable_progress()->set_phase(v1::PHASE_EVALUATION);
+  for (const int dp : {0, 1}) agent_->Report(agent_->WorkerAt(id, dp, 0), report);
+  Settle();
+  for (int i = 0; i < 120; ++i) Advance(milliseconds(500));
+  EXPECT_GT(agent_->Count("probe"), 0) << "they are asked whether they are well";
+  EXPECT_EQ(agent_->Count("kill"), 0);
+  EXPECT_TRUE(Get(id).incidents().empty());
+}
+
 TEST_F(LimitsTest, ABudgetOfFailuresEndsTheJobWithTheFirstCause) {
   agent_ = &AddAgent("host-a", 1);
   v1::JobSpec spec = Spec(1, 1);

@@ -70,6 +70,7 @@ TEST(ResolveSpecTest, FillsEveryDefaultOfAMinimalSpec) {
   EXPECT_TRUE(spec->recovery().shrink());
   EXPECT_EQ(spec->recovery().min_data(), 1u);
   EXPECT_EQ(spec->recovery().wait_seconds(), 60u);
+  EXPECT_EQ(spec->recovery().warm_spares(), 1u);
 }
 
 TEST(ResolveSpecTest, ResolvingTwiceChangesNothing) {
@@ -255,6 +256,8 @@ const WrongCase kWrongCases[] = {
      "recovery.wait_seconds", "1 to 86400"},
     {"deadline", [](auto& s) { s.mutable_recovery()->set_step_deadline_seconds(90000); },
      "recovery.step_deadline_seconds", "1 to 86400"},
+    {"spares", [](auto& s) { s.mutable_recovery()->set_warm_spares(9); }, "recovery.warm_spares",
+     "0 to 8"},
 };
 
 TEST(ValidateTest, NamesTheWrongFieldAndWhatWouldBeRight) {

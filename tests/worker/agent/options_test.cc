@@ -1,7 +1,11 @@
 #include "worker/agent/options.h"
 
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/worker/data/test_images.h"
 
 namespace tundish::agent {
 namespace {
@@ -59,6 +63,25 @@ TEST(CheckOptionsTest, NamesWhatIsWrong) {
   EXPECT_THAT(std::string(CheckOptions(options).message()), HasSubstr("--data-address 'host-a'"));
   options = {.node = "Host A"};
   EXPECT_THAT(std::string(CheckOptions(options).message()), HasSubstr("--node 'Host A'"));
+}
+
+TEST(OptionsTest, OffersNoDeviceThatIsNotThere) {
+  data::TempFolder dev;
+  Host host;
+  host.devices.resize(2);
+  for (v1::Device& device : host.devices) device.set_kind("cuda");
+  const auto add = [&](const std::string& name) { std::ofstream(dev.path() / name) << ""; };
+  for (const char* other : {"nvidiactl", "nvidia", "nvidia-uvm", "neuron0", "nvidia0"}) add(other);
+  const absl::Status one = CheckDevicesExist(host, dev.path());
+  EXPECT_TRUE(absl::IsFailedPrecondition(one)) << one;
+  EXPECT_NE(one.message().find("has 1 "), std::string::npos) << one;
+  add("nvidia1");
+  EXPECT_TRUE(CheckDevicesExist(host, dev.path()).ok());
+  EXPECT_FALSE(CheckDevicesExist(host, dev.path() / "none").ok());
+  for (v1::Device& device : host.devices) device.set_kind("neuron");
+  EXPECT_TRUE(CheckDevicesExist(host, dev.path()).ok()) << "one device has several cores";
+  for (v1::Device& device : host.devices) device.set_kind("cpu");
+  EXPECT_TRUE(CheckDevicesExist(host, dev.path() / "none").ok());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using testing::SharedTable;
 /// A session on a thread of its own, with its reports.
 class SessionTest : public ::testing::Test {
  protected:
-  SessionTest()
+  explicit SessionTest(bool spare = false)
       : session_({.report =
                       [this](v1::RankReport report) {
                         const std::lock_guard lock(mutex_);
@@ -26,7 +26,7 @@ class SessionTest : public ::testing::Test {
                       [](uint32_t) {
                         return c10::make_intrusive<MemoryStore>(std::make_shared<SharedTable>());
                       }}),
-        thread_([this] { session_.Run(v1::Ready()); }) {
+        thread_([this, spare] { session_.Run(v1::Ready(), spare); }) {
     testing::WriteTinyImages(images_.path(), 12);
   }
   ~SessionTest() override {
@@ -175,6 +175,61 @@ TEST_F(SessionTest, WaitsForAnotherCheckpointWhenOneCannotBeRead) {
   EXPECT_EQ(WaitFor(v1::RankReport::kFinished).job_epoch(), 2U);
 }
 
+/// One more session in a test.
+class Cold : public SessionTest {
+ public:
+  using SessionTest::session_;
+  using SessionTest::WaitFor;
+
+ private:
+  void TestBody() override {}
+};
+
+/// A session that stands by.
+class SpareTest : public SessionTest {
+ protected:
+  SpareTest() : SessionTest(true) {}
+
+  void Prepare(const v1::Assignment& assignment) {
+    v1::RankOrder order;
+    *order.mutable_prepare()->mutable_spec() = assignment.spec();
+    *order.mutable_prepare()->mutable_data() = assignment.data();
+    session_.OnOrder(order);
+  }
+  void Become() {
+    v1::RankOrder order;
+    order.mutable_become();
+    session_.OnOrder(order);
+  }
+};
+
+TEST_F(SpareTest, StandsByAndThenTrainsLikeAnyRank) {
+  const v1::RankOrder assignment = Assignment(3);
+  Prepare(assignment.assign());
+  Become();
+  WaitFor(v1::RankReport::kReady);
+  EXPECT_EQ(Count(v1::RankReport::kReady), 1U) << "before it became a worker";
+  session_.OnOrder(assignment);
+  const v1::RankReport finished = WaitFor(v1::RankReport::kFinished);
+  EXPECT_EQ(finished.job_epoch(), 3U);
+
+  Cold cold;
+  cold.session_.OnOrder(assignment);
+  EXPECT_EQ(cold.WaitFor(v1::RankReport::kFinished).finished().model().sha256(),
+            finished.finished().model().sha256())
+      << "warming up shows in the result";
+}
+
+TEST_F(SpareTest, ServesThoughItCouldNotPrepare) {
+  v1::RankOrder assignment = Assignment(1);
+  v1::Assignment wrong = assignment.assign();
+  wrong.mutable_data()->set_manifest_hash("0123");
+  Prepare(wrong);
+  Become();
+  session_.OnOrder(assignment);
+  WaitFor(v1::RankReport::kFinished);
+}
+
 TEST_F(SessionTest, AnswersStopBeforeAnyAssignment) {
   Stop(4);
   const v1::RankReport report = WaitFor(v1::RankReport::kStopped);
@@ -189,6 +244,36 @@ TEST_F(SessionTest, GivesUpWithAReason) {
   const v1::RankFailed failed = WaitFor(v1::RankReport::kFailed).failed();
   EXPECT_EQ(failed.reason(), "data_changed");
   EXPECT_NE(failed.message().find("0123"), std::string::npos) << failed.message();
+}
+
+TEST_F(SessionTest, ADeviceThatDoesNotOpenFailsTheJob) {
+  v1::RankOrder order = Assignment(1);
+  order.mutable_assign()->mutable_spec()->mutable_parallel()->set_device("abacus");
+  session_.OnOrder(order);
+  const v1::RankFailed failed = WaitFor(v1::RankReport::kFailed).failed();
+  EXPECT_EQ(failed.reason(), "backend_unavailable");
+  EXPECT_NE(failed.message().find("abacus"), std::string::npos) << failed.message();
+}
+
+TEST_F(SessionTest, SaysHowFarItIs) {
+  v1::RankOrder probe;
+  probe.mutable_probe()->set_number(4);
+  session_.OnOrder(probe);
+  EXPECT_EQ(WaitFor(v1::RankReport::kProgress).progress().phase(), v1::PHASE_IDLE);
+  session_.OnOrder(Assignment(1));
+  WaitFor(v1::RankReport::kFinished);
+  std::vector<v1::RankPhase> phases;
+  for (size_t i = 1; i < Count(v1::RankReport::kProgress); ++i) {
+    phases.push_back(WaitFor(v1::RankReport::kProgress, i).progress().phase());
+  }
+  const std::vector<v1::RankPhase> want = {v1::PHASE_FORMING, v1::PHASE_COPYING,
+                                           v1::PHASE_STEP,    v1::PHASE_EVALUATION,
+                                           v1::PHASE_STEP,    v1::PHASE_FINISHING};
+  EXPECT_EQ(phases, want);
+  session_.OnOrder(probe);
+  const v1::Progress progress = WaitFor(v1::RankReport::kProgress, 1 + want.size()).progress();
+  EXPECT_EQ(progress.probe(), 4U);
+  EXPECT_EQ(progress.counter(), 6U * 7U) << "seven points of each of six steps";
 }
 
 TEST_F(SessionTest, NamesAWeightsFileThatDoesNotFit) {

@@ -30,6 +30,8 @@ class TrainerEvents {
   /// `job_epoch` is that of the arrangement that wrote it, which may be over.
   virtual void OnCheckpoint(uint32_t job_epoch, const v1::CheckpointWritten& checkpoint) = 0;
   virtual void OnFinished(const v1::Finished& finished) = 0;
+  /// What follows is work of another kind.
+  virtual void OnPhase(v1::RankPhase phase) {}
   /// Progress inside step `step`; for watching hangs, and for tests that fail a rank at a point by
   /// throwing from here.
   virtual void OnPoint(StepPoint point, uint32_t step) {}

@@ -18,6 +18,7 @@
 #include "worker/engine/trainer/merge.h"
 #include "worker/engine/trainer/row_group.h"
 #include "worker/engine/trainer/state_copy.h"
+#include "worker/engine/trainer/warm_up.h"
 
 namespace tundish::trainer {
 namespace {
@@ -72,6 +73,15 @@ weights::ModelConfig DescribeModel(const TrainingPlan& plan, const v1::Assignmen
           .std = PerChannel(assignment.spec().data().std(), shape.channels)};
 }
 
+/// A device that does not open on this host opens for no replacement either.
+std::unique_ptr<device::Backend> Open(const std::string& kind, const std::string& device) {
+  try {
+    return device::OpenBackend(kind.empty() ? "cpu" : kind, device);
+  } catch (const c10::Error& error) {
+    throw FatalError("backend_unavailable", error.what_without_backtrace());
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainerEvents& events)
@@ -85,6 +95,7 @@ Trainer::~Trainer() = default;
 Outcome Trainer::Run(const v1::Assignment& assignment, Arrangement& arrangement) {
   TORCH_CHECK(!runner_, "the trainer was not quiesced");
   const auto start = Clock::now();
+  events_.OnPhase(v1::PHASE_FORMING);
   Prepare(assignment);
   if (assignment.start().has_fresh() || assignment.start().has_checkpoint()) Restart(assignment);
   ComeToStart(assignment.start());
@@ -99,11 +110,13 @@ Outcome Trainer::Run(const v1::Assignment& assignment, Arrangement& arrangement)
   v1::Formed formed;
   formed.set_form_seconds(SecondsSince(form_start));
   const auto copy_start = Clock::now();
+  events_.OnPhase(v1::PHASE_COPYING);
   CopyState(assignment.start(), arrangement);
   runner_ = std::make_unique<StepRunner>(plan_, place_, *shard_, arrangement, *backend_, events_);
   formed.set_restore_seconds(local_seconds + SecondsSince(copy_start));
   formed.set_step(shard_->step);
   events_.OnFormed(formed);
+  events_.OnPhase(v1::PHASE_STEP);
 
   const Outcome outcome = Train(assignment, arrangement);
   if (outcome == Outcome::kFinished) Finish(assignment, arrangement);
@@ -150,11 +163,9 @@ void Trainer::Prepare(const v1::Assignment& assignment) {
     plan_ = MakePlan(assignment);
     place_ = std::move(place);
     at::set_num_threads(plan_.threads);
-    backend_ = device::OpenBackend(assignment.spec().parallel().device().empty()
-                                       ? "cpu"
-                                       : assignment.spec().parallel().device(),
-                                   place_.device);
-    OpenData(assignment);
+    backend_ = Open(assignment.spec().parallel().device(), place_.device);
+    ListData(assignment.spec(), assignment.data());
+    OpenLoaders(assignment);
     shard_ = std::make_unique<Shard>(plan_, place_, backend_->device());
     return;
   }
@@ -167,20 +178,33 @@ void Trainer::Prepare(const v1::Assignment& assignment) {
   place_ = std::move(place);
 }
 
-void Trainer::OpenData(const v1::Assignment& assignment) {
+void Trainer::WarmUp(const v1::JobSpec& spec, const v1::DataReport& data) {
+  if (shard_) return;
+  at::set_num_threads(spec.parallel().threads_per_rank());
+  ListData(spec, data);
+  if (spec.parallel().device() == "cpu") WarmUpStep(spec);
+}
+
+void Trainer::ListData(const v1::JobSpec& spec, const v1::DataReport& data) {
+  std::string key = spec.data().SerializeAsString() + data.SerializeAsString();
+  if (dataset_.has_value() && key == data_key_) return;
   std::set<std::string> excluded;
-  for (const v1::BadFile& file : assignment.data().bad_files()) excluded.insert(file.path());
-  absl::StatusOr<data::Dataset> dataset = data::Dataset::Scan(assignment.spec().data(), excluded);
+  for (const v1::BadFile& file : data.bad_files()) excluded.insert(file.path());
+  absl::StatusOr<data::Dataset> dataset = data::Dataset::Scan(spec.data(), excluded);
   if (!dataset.ok()) {
     throw FatalError("data_unreadable", std::string(dataset.status().message()));
   }
-  if (dataset->ManifestHash() != assignment.data().manifest_hash()) {
+  if (dataset->ManifestHash() != data.manifest_hash()) {
     throw FatalError("data_changed",
                      fmt::format("the data's manifest hash is {}, at the data check it was {}: "
                                  "files were added, removed or renamed since",
-                                 dataset->ManifestHash(), assignment.data().manifest_hash()));
+                                 dataset->ManifestHash(), data.manifest_hash()));
   }
   dataset_ = *std::move(dataset);
+  data_key_ = std::move(key);
+}
+
+void Trainer::OpenLoaders(const v1::Assignment& assignment) {
   const auto make = [&](data::Split split) {
     data::LoaderOptions options = data::MakeLoaderOptions(assignment.spec(), *dataset_, split);
     options.threads = DecodeThreadsFor(assignment, plan_, place_);
@@ -289,9 +313,11 @@ Outcome Trainer::Train(const v1::Assignment& assignment, Arrangement& arrangemen
 
 void Trainer::EvaluateNow(Arrangement& arrangement) {
   if (dataset_->validation().empty()) return;
+  events_.OnPhase(v1::PHASE_EVALUATION);
   const v1::Evaluation evaluation = Evaluate(plan_, place_, dataset_->classes(), *shard_,
                                              arrangement, *backend_, *evaluation_loader_);
   if (place_.dp == 0 && place_.tp == 0) events_.OnEvaluation(evaluation);
+  events_.OnPhase(v1::PHASE_STEP);
 }
 
 void Trainer::CheckpointNow(const v1::Assignment& assignment, uint32_t job_epoch) {
@@ -317,6 +343,7 @@ void Trainer::WriteCheckpoint(const std::string& artifact_root, const std::strin
 }
 
 void Trainer::Finish(const v1::Assignment& assignment, Arrangement& arrangement) {
+  events_.OnPhase(v1::PHASE_FINISHING);
   v1::Finished finished;
   if (place_.dp == 0) {
     const std::optional<checkpoint::FullTensors> full = MergeOverRow(place_, *shard_, arrangement);

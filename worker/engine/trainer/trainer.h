@@ -34,6 +34,11 @@ class Trainer {
   explicit Trainer(TrainerEvents& events);
   ~Trainer();
 
+  /// Before the first assignment: lists the job's data, which Run then need not do again, and runs
+  /// a step of a small model of the job's width, so that the libraries have made all they make at
+  /// their first use. Nothing of it shows in results. Throws what is wrong with spec or data.
+  void WarmUp(const v1::JobSpec& spec, const v1::DataReport& data);
+
   /// Comes to the assignment's start point, forms the groups, reports Formed, trains, evaluates and
   /// writes the model; returns when this rank has done everything and reported Finished, or when
   /// all agreed to stop. The groups stay up: others may still be in their last collective. Throws
@@ -58,7 +63,8 @@ class Trainer {
 
  private:
   void Prepare(const v1::Assignment& assignment);
-  void OpenData(const v1::Assignment& assignment);
+  void ListData(const v1::JobSpec& spec, const v1::DataReport& data);
+  void OpenLoaders(const v1::Assignment& assignment);
   void ComeToStart(const v1::StartPoint& start);
   void CommitForward(const v1::StepSums& sums);
   void Restart(const v1::Assignment& assignment);
@@ -75,6 +81,7 @@ class Trainer {
   Place place_;
   std::unique_ptr<device::Backend> backend_;
   std::optional<data::Dataset> dataset_;
+  std::string data_key_;  // What dataset_ was listed for.
   std::unique_ptr<data::BatchLoader> training_loader_;
   std::unique_ptr<data::BatchLoader> evaluation_loader_;
   std::unique_ptr<Shard> shard_;
