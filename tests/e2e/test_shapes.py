@@ -99,7 +99,7 @@ def check_traces(cluster, described, ranks):
 
 
 def run(cluster, folder, name, model, tensor, data, steps, global_batch, learning_rate=1e-4, trace=None):
-    job = {"name": name, "data": {"folder": str(folder)}, "model": model,
+    job = {"name": name, "data": {"folder": str(folder), "cache_bytes": 1 << 20}, "model": model,
            "parallel": {"tensor": tensor, "data": data},
            "training": {"steps": steps, "global_batch": global_batch, "micro_batch": 1, "seed": 3,
                         "optimizer": {"learning_rate": learning_rate}},
