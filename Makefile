@@ -42,6 +42,7 @@ model: setup
 
 chaos: build
 	TUNDISH_CHAOS_KILLS=240 $(BUILD)/tests/chaos_test
+	TUNDISH_BUILD=$(abspath $(BUILD)) .venv/bin/python -m pytest -q -p no:cacheprovider -rA tests/e2e/test_failure_kinds.py
 
 bench-recovery: build
 	TUNDISH_BUILD=$(BUILD) .venv/bin/python bench/recovery/recovery_bench.py \
