@@ -134,8 +134,7 @@ class Generator {
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_MESSAGE: {
         if (depth > 5) return;
-        Message* inner =
-            many ? r.AddMessage(&message, field) : r.MutableMessage(&message, field);
+        Message* inner = many ? r.AddMessage(&message, field) : r.MutableMessage(&message, field);
         // Long lists of full messages would only be large.
         return many && Below(4) != 0 ? void() : Fill(*inner, depth + 1);
       }
@@ -148,16 +147,16 @@ class Generator {
         return many ? r.AddEnumValue(&message, field, value)
                     : r.SetEnumValue(&message, field, value);
       }
-#define TUNDISH_SCALAR(kind, Name, value)                                            \
-  case FieldDescriptor::CPPTYPE_##kind:                                              \
+#define TUNDISH_SCALAR(kind, Name, value) \
+  case FieldDescriptor::CPPTYPE_##kind:   \
     return many ? r.Add##Name(&message, field, value) : r.Set##Name(&message, field, value)
-      TUNDISH_SCALAR(INT32, Int32, Extreme<int32_t>());
-      TUNDISH_SCALAR(INT64, Int64, Extreme<int64_t>());
-      TUNDISH_SCALAR(UINT32, UInt32, Extreme<uint32_t>());
-      TUNDISH_SCALAR(UINT64, UInt64, Extreme<uint64_t>());
-      TUNDISH_SCALAR(DOUBLE, Double, ExtremeReal());
-      TUNDISH_SCALAR(FLOAT, Float, static_cast<float>(ExtremeReal()));
-      TUNDISH_SCALAR(BOOL, Bool, Below(2) == 0);
+        TUNDISH_SCALAR(INT32, Int32, Extreme<int32_t>());
+        TUNDISH_SCALAR(INT64, Int64, Extreme<int64_t>());
+        TUNDISH_SCALAR(UINT32, UInt32, Extreme<uint32_t>());
+        TUNDISH_SCALAR(UINT64, UInt64, Extreme<uint64_t>());
+        TUNDISH_SCALAR(DOUBLE, Double, ExtremeReal());
+        TUNDISH_SCALAR(FLOAT, Float, static_cast<float>(ExtremeReal()));
+        TUNDISH_SCALAR(BOOL, Bool, Below(2) == 0);
 #undef TUNDISH_SCALAR
     }
   }
@@ -230,8 +229,8 @@ struct Tally {
   std::vector<std::string> violations;
 };
 
-/// What a handler says that failed, or a server that is not there. A request that cannot be parsed is
-/// INTERNAL too, by gRPC.
+/// What a handler says that failed, or a server that is not there. A request that cannot be parsed
+/// is INTERNAL too, by gRPC.
 bool Wrong(const grpc::Status& status) {
   const bool unparsed = status.error_code() == grpc::StatusCode::INTERNAL &&
                         status.error_message().find("handler") == std::string::npos;
@@ -274,7 +273,25 @@ std::string Submit(const std::string& address, const std::string& request_id) {
   request.set_request_id(request_id);
   *request.mutable_spec() = SmallSpec(1);
   v1::SubmitJobResponse response;
-  return stub->SubmitJob(&context, request, &response).ok() ? response.job_id() : "";
+  const grpc::Status status = stub->SubmitJob(&context, request, &response);
+  // A node that the fuzzing registered may offer too few devices: that is an answer too.
+  if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) return "refused";
+  if (!status.ok()) {
+    fmt::print("submit {}: code {} \"{}\"\n", request_id, static_cast<int>(status.error_code()),
+               status.error_message());
+  }
+  return response.job_id();
+}
+
+bool Knows(const std::string& address, const std::string& job) {
+  const auto stub = v1::JobService::NewStub(OwnChannel(address));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  v1::GetJobRequest request;
+  request.set_job_id(job);
+  v1::Job found;
+  return !job.empty() && stub->GetJob(&context, request, &found).ok();
 }
 
 }  // namespace
@@ -304,7 +321,7 @@ int FuzzRpcs(const FuzzOptions& options) {
   }
   daemon.End(SIGTERM);
   daemon.Start();
-  if (Submit(daemon.address(), "restarted").empty()) {
+  if (Submit(daemon.address(), "restarted").empty() || !Knows(daemon.address(), job)) {
     tally.violations.push_back("it cannot load what it wrote");
   }
   uint64_t calls = 0;
