@@ -4,33 +4,14 @@
 #include <cstring>
 #include <fcntl.h>
 #include <memory>
-#include <openssl/evp.h>
 #include <unistd.h>
 
 #include <fmt/core.h>
 
+#include "runtime/base/sha256.h"
+
 namespace tundish::client {
 namespace {
-
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr);
-  }
-  void Add(const void* bytes, size_t size) { EVP_DigestUpdate(context_.get(), bytes, size); }
-  /// Call once.
-  std::string Hex() {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned int size = 0;
-    EVP_DigestFinal_ex(context_.get(), digest, &size);
-    std::string hex;
-    for (unsigned int i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-    return hex;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
-};
 
 class File {
  public:
@@ -67,7 +48,7 @@ absl::Status HashRest(const File& file, Sha256& hash, uint64_t& bytes) {
     if (got == 0) return absl::OkStatus();
     if (got < 0 && errno != EINTR) return file.Error();
     if (got < 0) continue;
-    hash.Add(block, static_cast<size_t>(got));
+    hash.Add({block, static_cast<size_t>(got)});
     bytes += static_cast<uint64_t>(got);
   }
 }
@@ -80,7 +61,7 @@ absl::StatusOr<FetchedFile> HashFile(const std::string& path) {
   FetchedFile hashed;
   Sha256 hash;
   if (absl::Status read = HashRest(file, hash, hashed.bytes); !read.ok()) return read;
-  hashed.sha256 = hash.Hex();
+  hashed.sha256 = ToHex(hash.Finish());
   return hashed;
 }
 
@@ -114,7 +95,7 @@ absl::Status FileReceiver::Add(const std::string& chunk, uint64_t announced, uin
                                            state_->bytes + chunk.size(), announced, most_bytes));
   }
   state_->bytes += chunk.size();
-  state_->hash.Add(chunk.data(), chunk.size());
+  state_->hash.Add(chunk);
   return state_->file.Write(chunk);
 }
 
@@ -125,7 +106,7 @@ absl::StatusOr<FetchedFile> FileReceiver::Finish(const std::string& name,
                                            state_->bytes, state_->announced));
   }
   if (fsync(state_->file.fd()) != 0) return state_->file.Error();
-  FetchedFile fetched{.bytes = state_->bytes, .sha256 = state_->hash.Hex()};
+  FetchedFile fetched{.bytes = state_->bytes, .sha256 = ToHex(state_->hash.Finish())};
   if (!sha256.empty() && sha256 != fetched.sha256) {
     return absl::DataLossError(
         fmt::format("{} arrived with SHA-256 {}, the sender has {}", name, fetched.sha256, sha256));

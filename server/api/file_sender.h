@@ -10,10 +10,10 @@
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 
+#include "runtime/base/sha256.h"
 #include "runtime/rpc/server_stream.h"
 #include "runtime/rpc/status.h"
 #include "server/api/file_source.h"
-#include "server/api/sha256.h"
 
 namespace tundish::api {
 
@@ -82,7 +82,7 @@ class FileSender : public std::enable_shared_from_this<FileSender<Response>> {
     response.set_total_bytes(size_);
     if (begin < from_) piece->bytes.erase(0, std::min<size_t>(from_ - begin, piece->bytes.size()));
     response.set_chunk(std::move(piece->bytes));
-    if (last) response.set_sha256(hash_.Hex());
+    if (last) response.set_sha256(ToHex(hash_.Finish()));
     if (!stream_->SendAnyway(std::move(response))) ended_ = true;  // the peer is gone
     if (last) return End(grpc::Status::OK);
     Pump();

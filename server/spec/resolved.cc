@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <openssl/sha.h>
 #include <vector>
 
 #include <fmt/core.h>
@@ -9,6 +8,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
+#include "runtime/base/sha256.h"
 #include "server/spec/field_checks.h"
 #include "server/spec/resolve.h"
 
@@ -138,11 +138,9 @@ std::string SpecHash(const v1::JobSpec& spec) {
     coded.SetSerializationDeterministic(true);
     spec.SerializeToCodedStream(&coded);
   }
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
-  std::string hex;
-  for (const unsigned char byte : digest) hex += fmt::format("{:02x}", byte);
-  return hex;
+  Sha256 hash;
+  hash.Add(bytes);
+  return ToHex(hash.Finish());
 }
 
 }  // namespace tundish::spec

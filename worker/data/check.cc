@@ -16,9 +16,9 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "runtime/base/sha256.h"
 #include "worker/data/dataset.h"
 #include "worker/data/decode.h"
-#include "worker/data/hash.h"
 #include "worker/data/image_pipeline.h"
 
 namespace tundish::data {

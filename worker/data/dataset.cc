@@ -11,7 +11,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "worker/data/hash.h"
+#include "runtime/base/sha256.h"
 #include "worker/data/source.h"
 
 namespace tundish::data {

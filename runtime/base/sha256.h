@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace tundish::data {
+namespace tundish {
 
 using Sha256Digest = std::array<uint8_t, 32>;
 
@@ -32,4 +32,4 @@ class Sha256 {
 /// Lower-case hex.
 std::string ToHex(const Sha256Digest& digest);
 
-}  // namespace tundish::data
+}  // namespace tundish

@@ -1,10 +1,10 @@
-#include "worker/data/hash.h"
+#include "runtime/base/sha256.h"
 
 #include <openssl/evp.h>
 
 #include "runtime/base/check.h"
 
-namespace tundish::data {
+namespace tundish {
 
 struct Sha256::Context {
   EVP_MD_CTX* md = EVP_MD_CTX_new();
@@ -51,4 +51,4 @@ std::string ToHex(const Sha256Digest& digest) {
   return hex;
 }
 
-}  // namespace tundish::data
+}  // namespace tundish
