@@ -79,11 +79,13 @@ Awaitable Answer(jobs::Core& core, absl::StatusOr<T> value, T* response) {
   co_return co_await core.Settled();
 }
 
-class WatchSink : public jobs::UpdateSink {
+/// The hub's view of a reader's stream.
+template <class Sink, class Response>
+class StreamSink : public Sink {
  public:
-  using Stream = rpc::ServerStream<v1::WatchJobResponse>;
-  explicit WatchSink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
-  void Send(v1::WatchJobResponse message) override { stream_->SendAnyway(std::move(message)); }
+  using Stream = rpc::ServerStream<Response>;
+  explicit StreamSink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  void Send(Response message) override { stream_->SendAnyway(std::move(message)); }
   void End(const absl::Status& status) override { stream_->End(rpc::ToGrpc(status)); }
   size_t queued_bytes() const override { return stream_->queued_bytes(); }
 
@@ -91,17 +93,23 @@ class WatchSink : public jobs::UpdateSink {
   std::shared_ptr<Stream> stream_;
 };
 
-class WatchAllSink : public jobs::AllUpdatesSink {
- public:
-  using Stream = rpc::ServerStream<v1::WatchAllResponse>;
-  explicit WatchAllSink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
-  void Send(v1::WatchAllResponse message) override { stream_->SendAnyway(std::move(message)); }
-  void End(const absl::Status& status) override { stream_->End(rpc::ToGrpc(status)); }
-  size_t queued_bytes() const override { return stream_->queued_bytes(); }
-
- private:
-  std::shared_ptr<Stream> stream_;
-};
+/// Gives a new stream to `watch`, which registers it as a reader of the core.
+template <class Sink, class Response, class Watch>
+grpc::ServerWriteReactor<Response>* Follow(asio::any_io_executor loop, jobs::Core& core,
+                                           Watch watch) {
+  // The hub keeps the bound: it knows what may be dropped and what may not.
+  auto stream = rpc::ServerStream<Response>::Make(loop, SIZE_MAX);
+  asio::post(loop, [&core, stream, watch = std::move(watch)] {
+    const auto reader = watch(std::make_shared<StreamSink<Sink, Response>>(stream));
+    if (!reader.ok()) {
+      stream->End(rpc::ToGrpc(reader.status()));
+      return;
+    }
+    stream->Listen({.on_drained = [&core, id = *reader] { core.streams().Drained(id); },
+                    .on_done = [&core, id = *reader] { core.streams().Remove(id); }});
+  });
+  return stream.get();
+}
 
 }  // namespace
 
@@ -189,33 +197,16 @@ grpc::ServerUnaryReactor* JobService::ListArtifacts(grpc::CallbackServerContext*
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
     grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
-  // The hub keeps the bound: it knows what may be dropped and what may not.
-  auto stream = WatchSink::Stream::Make(loop_, SIZE_MAX);
-  asio::post(loop_, [this, stream, request = *request] {
-    const auto reader = core_.WatchJob(request, std::make_shared<WatchSink>(stream));
-    if (!reader.ok()) {
-      stream->End(rpc::ToGrpc(reader.status()));
-      return;
-    }
-    stream->Listen({.on_drained = [this, id = *reader] { core_.streams().Drained(id); },
-                    .on_done = [this, id = *reader] { core_.streams().Remove(id); }});
-  });
-  return stream.get();
+  return Follow<jobs::UpdateSink, v1::WatchJobResponse>(
+      loop_, core_,
+      [this, request = *request](auto sink) { return core_.WatchJob(request, std::move(sink)); });
 }
 
 grpc::ServerWriteReactor<v1::WatchAllResponse>* JobService::WatchAll(
     grpc::CallbackServerContext* context, const v1::WatchAllRequest* request) {
-  auto stream = WatchAllSink::Stream::Make(loop_, SIZE_MAX);
-  asio::post(loop_, [this, stream, request = *request] {
-    const auto reader = core_.WatchAll(request, std::make_shared<WatchAllSink>(stream));
-    if (!reader.ok()) {
-      stream->End(rpc::ToGrpc(reader.status()));
-      return;
-    }
-    stream->Listen({.on_drained = [this, id = *reader] { core_.streams().Drained(id); },
-                    .on_done = [this, id = *reader] { core_.streams().Remove(id); }});
-  });
-  return stream.get();
+  return Follow<jobs::AllUpdatesSink, v1::WatchAllResponse>(
+      loop_, core_,
+      [this, request = *request](auto sink) { return core_.WatchAll(request, std::move(sink)); });
 }
 
 grpc::ServerWriteReactor<v1::FetchArtifactResponse>* JobService::FetchArtifact(
