@@ -1,6 +1,7 @@
 #include "runtime/base/open_beneath.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
@@ -20,7 +21,18 @@ std::string Reason(int error) {
 }  // namespace
 
 File::~File() {
-  if (descriptor_ >= 0) close(descriptor_);
+  if (descriptor_ < 0) return;
+  const int error = errno;  // Whoever returns past this may still want to tell what failed.
+  close(descriptor_);
+  errno = error;
+}
+
+File OpenBeneath(const File& folder, const std::string& path, int flags) {
+  open_how how{};
+  how.flags = static_cast<uint64_t>(flags);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  return File(
+      static_cast<int>(syscall(SYS_openat2, folder.descriptor(), path.c_str(), &how, sizeof(how))));
 }
 
 absl::StatusOr<File> OpenBeneath(const std::string& root, const std::string& path) {
@@ -28,11 +40,8 @@ absl::StatusOr<File> OpenBeneath(const std::string& root, const std::string& pat
   if (folder.descriptor() < 0) {
     return absl::NotFoundError(fmt::format("artifact root '{}': {}", root, Reason(errno)));
   }
-  open_how how{};
-  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;  // a pipe must not hold us up before it is refused
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-  File file(
-      static_cast<int>(syscall(SYS_openat2, folder.descriptor(), path.c_str(), &how, sizeof(how))));
+  // A pipe must not hold us up before it is refused.
+  File file = OpenBeneath(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.descriptor() < 0) {
     const int error = errno;
     const std::string message = fmt::format("artifact '{}': {}", path, Reason(error));

@@ -15,6 +15,8 @@ class File {
   File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   File& operator=(File&&) = delete;
   int descriptor() const { return descriptor_; }
+  /// The descriptor is the caller's from now on.
+  int Release() { return std::exchange(descriptor_, -1); }
 
  private:
   int descriptor_;
@@ -25,5 +27,9 @@ class File {
 /// FailedPrecondition for anything but a regular file; they name `path`. Thread-safe; blocks as
 /// long as the file system does.
 absl::StatusOr<File> OpenBeneath(const std::string& root, const std::string& path);
+
+/// The call behind it, for folders, or where other errors are wanted: `path` beneath the open
+/// `folder`, with open(2)'s `flags`. On failure the descriptor is negative and errno tells why.
+File OpenBeneath(const File& folder, const std::string& path, int flags);
 
 }  // namespace tundish

@@ -5,16 +5,14 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
-#include <linux/openat2.h>
-#include <sys/syscall.h>
 #include <system_error>
-#include <unistd.h>
 
 #include <absl/status/status.h>
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/open_beneath.h"
 
 namespace tundish::data {
 namespace {
@@ -23,19 +21,11 @@ namespace fs = std::filesystem;
 
 constexpr int kFlags = O_RDONLY | O_CLOEXEC;
 
-/// openat2 of `below`, a path relative to folder `root`; -1 and errno on failure.
-int OpenBeneath(const std::string& root, const std::string& below, int flags) {
-  const int folder = open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return -1;
-  open_how how{};
-  how.flags = static_cast<uint64_t>(kFlags | flags);
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-  const auto opened =
-      static_cast<int>(syscall(SYS_openat2, folder, below.c_str(), &how, sizeof(how)));
-  const int error = errno;
-  close(folder);
-  errno = error;
-  return opened;
+/// `below`, a path relative to folder `root`; -1 and errno on failure.
+int OpenInRoot(const std::string& root, const std::string& below, int flags) {
+  const File folder(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (folder.descriptor() < 0) return -1;
+  return OpenBeneath(folder, below, kFlags | flags).Release();
 }
 
 }  // namespace
@@ -94,7 +84,7 @@ absl::StatusOr<int> DataRoots::Open(const std::string& path, int flags) const {
   for (const std::string& root : folders_) {
     const bool is_root = normal + "/" == root || normal == root;
     if (!is_root && !normal.starts_with(root)) continue;
-    const int opened = OpenBeneath(root, is_root ? "." : normal.substr(root.size()), flags);
+    const int opened = OpenInRoot(root, is_root ? "." : normal.substr(root.size()), flags);
     if (opened >= 0) return opened;
     if (errno == EXDEV) break;
     if (errno == ENOSYS) {
