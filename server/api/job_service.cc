@@ -1,6 +1,8 @@
 #include "server/api/job_service.h"
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
@@ -18,16 +20,55 @@ namespace {
 namespace asio = boost::asio;
 using Awaitable = asio::awaitable<absl::Status>;
 
+/// Fields of a spec that nothing acts on yet.
+constexpr std::string_view kNotServed[] = {
+    "kind",
+    "stopping",
+    "publish",
+    "data.replay",
+    "model.parent",
+    "model.extend_classes",
+    "model.frozen_blocks",
+    "model.weights_sha256",
+    "parallel.zero1",
+    "training.effective_beta",
+    "training.optimizer.head_rate",
+    "evaluation.every_steps",
+    "evaluation.good_classes",
+    "evaluation.costs",
+    "checkpoints.keep_best",
+    "checkpoints.keep_every_epochs",
+    "recovery.stragglers",
+};
+
+/// Whether the field at `path` (names joined by dots) has another value than that of an empty
+/// message.
+bool IsSet(const google::protobuf::Message& message, std::string_view path) {
+  const std::string name(path.substr(0, path.find('.')));
+  const auto* field = message.GetDescriptor()->FindFieldByName(name);
+  const auto* reflection = message.GetReflection();
+  if (field->is_repeated()) return reflection->FieldSize(message, field) > 0;
+  if (!reflection->HasField(message, field)) return false;
+  if (name.size() == path.size()) return true;
+  return IsSet(reflection->GetMessage(message, field), path.substr(name.size() + 1));
+}
+
 /// Limits that the scheduler knows but the coordinator does not enforce yet are refused: a field
 /// that is accepted and has no effect would be worse than none.
 std::vector<v1::InvalidField> NotEnforced(const v1::JobSpec& resolved) {
   std::vector<v1::InvalidField> found;
-  const auto refuse = [&found](const char* field, std::string value) {
+  const auto refuse = [&found](std::string_view field, std::string value) {
     v1::InvalidField& wrong = found.emplace_back();
-    wrong.set_field(field);
+    wrong.set_field(std::string(field));
     wrong.set_value(std::move(value));
     wrong.set_expected("to be left out: this version does not act on it");
   };
+  for (const std::string_view path : kNotServed) {
+    if (IsSet(resolved, path)) refuse(path, "set");
+  }
+  if (resolved.training().class_weights() == v1::EFFECTIVE_NUMBER) {
+    refuse("training.class_weights", "EFFECTIVE_NUMBER");
+  }
   v1::JobSpec plain = resolved;
   plain.clear_scheduling();
   plain.mutable_recovery()->clear_max_host_failures();
