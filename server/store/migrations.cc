@@ -38,6 +38,11 @@ CREATE TABLE audit (
     {"audit rows by time, for their retention", R"sql(
 CREATE INDEX audit_by_time ON audit (time_ms);
 )sql"},
+    {"settings: quotas and schedules", R"sql(
+CREATE TABLE settings (
+  kind TEXT NOT NULL, name TEXT NOT NULL, blob BLOB NOT NULL, PRIMARY KEY (kind, name))
+  WITHOUT ROWID;
+)sql"},
 }};
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace tundish::store {
 
 /// Version of the schema this program writes.
-inline constexpr std::int64_t kSchemaVersion = 2;
+inline constexpr std::int64_t kSchemaVersion = 3;
 
 /// One step forward. To change the schema, add an entry at the end of migrations.cc, raise
 /// kSchemaVersion, and add the database of the version before as SQL text to

@@ -101,9 +101,16 @@ absl::Status LoadAll(Database& database, State& state) {
         return Parse(row, 1, "requests", state.requests.emplace_back());
       });
   if (!status.ok()) return status;
-  return ForEach(database, "SELECT node, blob FROM nodes ORDER BY node", [&](const Statement& row) {
-    return Parse(row, 1, "nodes", state.nodes.emplace_back());
-  });
+  status = ForEach(
+      database, "SELECT node, blob FROM nodes ORDER BY node",
+      [&](const Statement& row) { return Parse(row, 1, "nodes", state.nodes.emplace_back()); });
+  if (!status.ok()) return status;
+  return ForEach(database, "SELECT kind, name, blob FROM settings ORDER BY kind, name",
+                 [&](const Statement& row) {
+                   state.settings.push_back({std::string(row.Bytes(0)), std::string(row.Bytes(1)),
+                                             std::string(row.Bytes(2))});
+                   return absl::OkStatus();
+                 });
 }
 
 }  // namespace

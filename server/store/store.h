@@ -35,12 +35,20 @@ struct StoredJob {
   std::uint32_t last_seq = 0;
 };
 
+/// One record of configuration; see WriteBatch::PutSetting.
+struct Setting {
+  std::string kind;
+  std::string name;
+  std::string blob;
+};
+
 /// All the core needs at its start.
 struct State {
   /// By job_id, so by age.
   std::map<std::string, StoredJob> jobs;
   std::vector<v1::RequestRecord> requests;
   std::vector<v1::NodeRecord> nodes;
+  std::vector<Setting> settings;
 };
 
 struct Options {

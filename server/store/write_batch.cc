@@ -79,4 +79,12 @@ void WriteBatch::AppendAudit(const v1::AuditRecord& audit) {
        audit.SerializeAsString()});
 }
 
+void WriteBatch::PutSetting(const std::string& kind, const std::string& name, std::string blob) {
+  Add({Kind::kSetting, {kind, name}, {}, std::move(blob)});
+}
+
+void WriteBatch::DeleteSetting(const std::string& kind, const std::string& name) {
+  Add({Kind::kDeleteSetting, {kind, name}, {}, {}});
+}
+
 }  // namespace tundish::store

@@ -34,6 +34,9 @@ class WriteBatch {
   /// Inserts or replaces by (job_id, incident.number).
   void PutIncident(const std::string& job_id, const v1::Incident& incident);
   void AppendAudit(const v1::AuditRecord& audit);
+  /// Inserts or replaces by (kind, name): small records of configuration, such as quotas.
+  void PutSetting(const std::string& kind, const std::string& name, std::string blob);
+  void DeleteSetting(const std::string& kind, const std::string& name);
 
   /// Adds everything of `other`, after what is here.
   void Append(WriteBatch other) {
@@ -61,6 +64,8 @@ class WriteBatch {
     kDeleteCheckpoint,
     kIncident,
     kAudit,
+    kSetting,
+    kDeleteSetting,
   };
 
   /// Columns of one statement, in its order: texts, then numbers, then the blob.

@@ -32,6 +32,8 @@ constexpr std::array kStatements = {
     "DELETE FROM checkpoints WHERE job_id = ? AND step = ?",
     "INSERT OR REPLACE INTO incidents (job_id, number, blob) VALUES (?, ?, ?)",
     "INSERT INTO audit (actor, action, subject, time_ms, blob) VALUES (?, ?, ?, ?, ?)",
+    "INSERT OR REPLACE INTO settings (kind, name, blob) VALUES (?, ?, ?)",
+    "DELETE FROM settings WHERE kind = ? AND name = ?",
 };
 
 }  // namespace
@@ -166,13 +168,15 @@ absl::Status Writer::ApplyOrUndo(Pending& pending) {
 }
 
 absl::Status Writer::Apply(const WriteBatch& batch) {
-  static_assert(kStatements.size() == static_cast<std::size_t>(WriteBatch::Kind::kAudit) + 1);
+  static_assert(kStatements.size() ==
+                static_cast<std::size_t>(WriteBatch::Kind::kDeleteSetting) + 1);
   for (const WriteBatch::Write& write : batch.writes_) {
     Statement& statement = statements_[static_cast<std::size_t>(write.kind)];
     for (const std::string& text : write.texts) statement.Bind(text);
     for (const std::int64_t number : write.numbers) statement.Bind(number);
     const bool deletes = write.kind == WriteBatch::Kind::kDeleteNode ||
-                         write.kind == WriteBatch::Kind::kDeleteCheckpoint;
+                         write.kind == WriteBatch::Kind::kDeleteCheckpoint ||
+                         write.kind == WriteBatch::Kind::kDeleteSetting;
     if (!deletes) statement.BindBlob(write.blob);
     if (absl::Status status = statement.Run(); !status.ok()) return status;
   }

@@ -55,6 +55,9 @@ WriteBatch OneOfEach() {
     batch.PutIncident("J1", incident);
   }
   batch.AppendAudit({});
+  batch.PutSetting("quota", "a", "first");
+  batch.PutSetting("quota", "a", std::string("second\0", 7));
+  batch.PutSetting("schedule", "a", "weekly");
   for (std::uint32_t seq = 1; seq <= 5; ++seq) batch.AppendUpdate("J1", Update(seq));
   return batch;
 }
@@ -75,6 +78,9 @@ void ExpectOneOfEach(const State& state) {
   EXPECT_EQ(state.requests[0].job_id(), "J1");
   ASSERT_EQ(state.nodes.size(), 2u);
   EXPECT_TRUE(state.nodes[1].drained());
+  ASSERT_EQ(state.settings.size(), 2u);
+  EXPECT_EQ(state.settings[0].blob, std::string("second\0", 7));
+  EXPECT_EQ(state.settings[1].kind, "schedule");
 }
 
 TEST(StoreTest, LoadsWhatWasWrittenAlsoAfterOpeningAgain) {
@@ -105,6 +111,7 @@ TEST(StoreTest, PutsReplaceAndDeletesDelete) {
   batch.PutProgress(progress);
   batch.DeleteNode("a");
   batch.DeleteNode("never there");
+  batch.DeleteSetting("quota", "a");
   batch.DeleteCheckpoint("J1", 20);
   ASSERT_EQ(CommitNow(*store, std::move(batch)), absl::OkStatus());
   const auto state = store->LoadState();
