@@ -8,9 +8,11 @@
 #include <unistd.h>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/store/migrations.h"
 #include "server/store/schema.h"
 #include "server/store/sqlite.h"
 #include "server/store/store.h"
@@ -53,7 +55,7 @@ TEST(DamageTest, SaysWhatIsWrongAndChangesNothing) {
     const char* name;
     std::function<void(const fs::path&)> damage;
     absl::StatusCode code;
-    const char* message;
+    std::string message;
   };
   const Case cases[] = {
       {"empty", [](const fs::path& path) { fs::resize_file(path, 0); }, absl::StatusCode::kDataLoss,
@@ -84,7 +86,8 @@ TEST(DamageTest, SaysWhatIsWrongAndChangesNothing) {
        },
        absl::StatusCode::kDataLoss, "another program's SQLite file"},
       {"a newer version's", [](const fs::path& path) { RunSql(path, "PRAGMA user_version = 99"); },
-       absl::StatusCode::kFailedPrecondition, "schema version 99, this program knows 1 to 2"},
+       absl::StatusCode::kFailedPrecondition,
+       fmt::format("schema version 99, this program knows 1 to {}", kSchemaVersion)},
       {"log without its file",
        [](const fs::path& path) {
          fs::remove(path);
